@@ -1,0 +1,154 @@
+"""The one interface between rlmbench and a training framework.
+
+An adapter is a package that names an object with this interface in the entry-point group ``rlmbench.adapters``.
+It runs in rlmbench's own process, so it may not import the framework: it only *translates* an experiment into the
+framework's configuration, with a ledger that says for every field how faithfully, and says which processes to start.
+What runs inside those processes lives in a folder the adapter puts on their ``PYTHONPATH``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlmbench.errors import UserError, did_you_mean
+from rlmbench.experiment import Experiment
+
+ENTRY_POINT_GROUP = "rlmbench.adapters"
+
+
+class Fidelity(StrEnum):
+    """How a framework honours one field of the experiment."""
+
+    EXACT = "exact"
+    APPROXIMATED = "approximated"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One field of the experiment and what became of it.
+
+    `field` is the dotted name (``optimization.group_size``), `value` what was asked for, `native_key` and
+    `native_value` what the framework is given (None where rlmbench itself sees to it), `reason` why the fidelity is
+    what it is; it may be empty for an exact one-to-one key.
+    """
+
+    field: str
+    value: Any
+    fidelity: Fidelity
+    native_key: str | None = None
+    native_value: Any = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """An experiment in a framework's own terms. `native` is JSON-serializable, as the framework takes it."""
+
+    framework: str
+    environment: str
+    native: Mapping[str, Any]
+    ledger: tuple[LedgerEntry, ...]
+
+    @property
+    def unsupported(self) -> list[LedgerEntry]:
+        return [entry for entry in self.ledger if entry.fidelity is Fidelity.UNSUPPORTED]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to start. `argv[0]` is an absolute path; `env` is laid over the environment that rlmbench passes on.
+
+    A process with `ready_url` is a server: the next one starts when an HTTP GET there answers 200. The last process
+    of a launch is the one whose end is the end of the run.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_url: str | None = None
+    ready_timeout_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The processes of one run, in starting order."""
+
+    processes: tuple[Process, ...]
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What rlmbench prepared for a run before asking for its launch.
+
+    `run_dir` is the run's own folder; the adapter may write ``run_dir / "job.json"``, below ``run_dir / "native"``, and
+    below ``run_dir / "scratch"``, which is removed when the run ends.
+    `model_dir` holds config, weights, tokenizer. `plan_path` is the workload plan (see docs/records.md), one row per
+    step and prompt. `python` is the interpreter of the framework's environment, `device` is "cpu" or "cuda".
+    """
+
+    run_dir: Path
+    model_dir: Path
+    plan_path: Path
+    python: Path
+    device: str
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """One virtual environment an adapter needs: `lock_dir` holds the files that `rlmbench.environment` builds it from."""
+
+    name: str
+    device: str
+    lock_dir: Path
+    summary: str
+    check_imports: tuple[str, ...]
+    versions: Mapping[str, str]
+
+
+class Adapter(Protocol):
+    """What a framework's package provides."""
+
+    name: str
+
+    def environments(self) -> Iterable[EnvironmentSpec]:
+        """Every environment the adapter may ask for, by name and device."""
+
+    def translate(self, experiment: Experiment, device: str) -> Translation:
+        """The experiment in the framework's terms. Never raises for an experiment the framework cannot express:
+        the ledger holds UNSUPPORTED entries then, and the caller refuses before anything starts."""
+
+    def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
+        """Write what the framework's processes read and say how to start them."""
+
+    def probe_path(self) -> Path:
+        """The folder with the package that runs inside the framework's processes, for their PYTHONPATH."""
+
+    def probe_module(self) -> str:
+        """The module in that folder whose ``hooks()`` names the patch points, and ``role()`` the process's part in the run."""
+
+    def native_metrics(self) -> Mapping[str, str]:
+        """The framework's own figures worth showing: key in its log -> what it measures, and why it differs from ours."""
+
+
+def installed_adapters() -> dict[str, Adapter]:
+    """Every installed adapter by name."""
+    return {point.name: point.load() for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def find_adapter(name: str) -> Adapter:
+    """The adapter called `name`.
+
+    Raises:
+        UserError: no such adapter is installed.
+    """
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        if point.name == name:
+            return point.load()
+    known = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+    raise UserError(f"unknown framework {name!r}{did_you_mean(name, known)}; installed adapters: {', '.join(known) or 'none'}")

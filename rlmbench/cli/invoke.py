@@ -1,0 +1,22 @@
+"""Runs a typer app so that every error comes back as one line and a documented exit code."""
+
+from __future__ import annotations
+
+import typer
+from typer.exceptions import TyperException
+
+from rlmbench.errors import UserError
+
+
+def invoke(app: typer.Typer, name: str, arguments: list[str]) -> int:
+    """Run `app` as ``rlmbench <name> <arguments>``; its command may return an exit code.
+
+    Raises:
+        UserError: the arguments are wrong.
+    """
+    try:
+        result = app(arguments, prog_name=f"rlmbench {name}", standalone_mode=False)
+    except TyperException as error:
+        message = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+        raise UserError(f"{message}; see rlmbench {name} --help") from None
+    return result if isinstance(result, int) else 0

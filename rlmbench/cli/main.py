@@ -1,0 +1,95 @@
+"""The `rlmbench` command: finds the subcommand's module and runs it.
+
+Only this module and `rlmbench.errors` are imported for ``rlmbench --help``; each command's own imports (typer among
+them, which alone takes longer than Python's start) happen when that command is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from types import FrameType
+
+from rlmbench.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError, did_you_mean
+
+COMMANDS = {
+    "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
+    "show": ("rlmbench.cli.show", "Print the figures of recorded runs."),
+    "report": ("rlmbench.cli.report", "Write the HTML page of a run again."),
+    "suites": ("rlmbench.cli.suites", "List, show and check suites."),
+    "env": ("rlmbench.cli.env", "Build, list, check and remove framework environments."),
+    "doctor": ("rlmbench.cli.doctor", "Say what this machine can measure, and what is missing."),
+}
+
+HELP = """\
+Usage: rlmbench COMMAND [ARGUMENTS]
+
+Runs RL post-training frameworks on equal work and measures them from outside.
+
+Commands:
+{commands}
+
+Options:
+  --help     Show this, or a command's own help: rlmbench run --help
+  --version  Show the version.
+
+Examples:
+  rlmbench run suites/gsm8k_grpo --framework trl
+  rlmbench run gsm8k_ppo --framework trl --repeats 3 --set optimization.learning_rate=1e-5
+  rlmbench show latest
+  rlmbench suites list
+
+Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 130 interrupted, 143 terminated.
+"""
+
+
+class Terminated(BaseException):
+    """SIGTERM, as an exception that reaches every `finally`."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(HELP.format(commands="\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())), end="")
+        return 0 if arguments else EXIT_USAGE
+    if arguments[0] == "--version":
+        from rlmbench import __version__
+
+        print(f"rlmbench {__version__}")
+        return 0
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _dispatch(arguments[0], arguments[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone (`rlmbench show | head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Terminated:
+        print("terminated", file=sys.stderr)
+        return EXIT_TERMINATED
+
+
+def _dispatch(name: str, arguments: list[str]) -> int:
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; rlmbench --help lists them")
+    app = import_module(COMMANDS[name][0]).app
+    from rlmbench.cli.invoke import invoke
+
+    return invoke(app, name, arguments)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""`rlmbench run`: plan cells, make their environments, run them, report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, EXIT_TERMINATED, UserError
+
+if TYPE_CHECKING:
+    from rlmbench.environment import Environment
+    from rlmbench.metrics import RunSummary
+    from rlmbench.runner.campaign import Campaign
+    from rlmbench.runner.cells import Plan, Request
+    from rlmbench.runner.interrupts import Interrupts
+    from rlmbench.runner.progress import Progress
+
+app = typer.Typer()
+
+
+@app.command()
+def run(
+    suite: Annotated[str, typer.Argument(help="A suite's name (gsm8k_grpo) or path (suites/gsm8k_grpo).")],
+    framework: Annotated[list[str], typer.Option("--framework", "-f", help="trl, or all; may be given several times.")] = [],  # noqa: B006
+    scale: Annotated[str | None, typer.Option(help="tiny, small, base, large, or auto: the largest that fits this machine.")] = None,
+    override: Annotated[list[str], typer.Option("--set", help="Change one field, as in optimization.group_size=8.")] = [],  # noqa: B006
+    repeats: Annotated[int | None, typer.Option(help="Runs of each framework, interleaved A B B A.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; the default follows from the scale.")] = None,
+    python: Annotated[str | None, typer.Option(help="Use this interpreter or virtual environment instead of building one.")] = None,
+    results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
+    reports: Annotated[Path, typer.Option(help="Where HTML pages go.")] = Path("reports"),
+    resume: Annotated[bool, typer.Option("--resume", help="Complete the suite's latest campaign; what finished is not repeated.")] = False,
+    campaign_id: Annotated[str | None, typer.Option("--campaign", help="With --resume: this campaign instead of the latest.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print ledger, native configuration and launch command, and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/summary.schema.json) as the last line.")] = False,
+) -> int:
+    """Run a suite with one or more frameworks, and report.
+
+    \b
+    rlmbench run suites/gsm8k_grpo --framework trl
+    rlmbench run gsm8k_grpo -f trl --scale tiny --set optimization.group_size=8 --repeats 3
+    rlmbench run gsm8k_grpo -f trl --dry-run
+    rlmbench run gsm8k_grpo --resume
+    """
+    from rlmbench.runner.cells import Request, check_devices, make_plan
+
+    if device not in (None, "cpu", "cuda"):
+        raise UserError(f"--device {device}: give cpu or cuda")
+    if campaign_id and not resume:
+        raise UserError("--campaign goes with --resume")
+    asked = Request(suite, tuple(framework), scale or "auto", tuple(override), 1 if repeats is None else repeats, device, python)
+    campaign = _resumed(asked, results, campaign_id, given=(scale, repeats)) if resume else None
+    if campaign:
+        asked = campaign.asked()
+    elif not asked.frameworks:
+        raise UserError("give at least one --framework (trl), or --framework all")
+    plan = make_plan(asked, force_scale=dry_run)
+    if dry_run:
+        return _print_plan(plan, as_json)
+    if plan.refusals:
+        raise UserError("\nerror: ".join(plan.refusals))
+    check_devices(plan)
+    return _run_campaign(plan, campaign, results, reports, quiet=quiet, as_json=as_json)
+
+
+def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tuple[str | None, int | None]) -> Campaign:
+    """The campaign to complete. What else is given on the command line must not contradict it."""
+    from rlmbench.experiment.load import load_suite
+    from rlmbench.runner.campaign import find_campaign
+
+    campaign = find_campaign(results, load_suite(asked.suite).name, campaign_id)
+    planned = campaign.asked()
+    scale, repeats = given
+    differences = [
+        f"{name} {wanted!r}, planned with {had!r}"
+        for name, wanted, had in (
+            ("--framework", asked.frameworks or None, planned.frameworks),
+            ("--scale", scale, planned.scale),
+            ("--set", asked.overrides or None, planned.overrides),
+            ("--repeats", repeats, planned.repeats),
+            ("--device", asked.device, planned.device),
+            ("--python", asked.python, planned.python),
+        )
+        if wanted is not None and wanted != had
+    ]
+    if differences:
+        raise UserError(
+            f"--resume completes campaign {campaign.campaign_id} as it was planned, but now: {'; '.join(differences)}; "
+            "leave these out, or start a new campaign without --resume"
+        )
+    return campaign
+
+
+def _print_plan(plan: Plan, as_json: bool) -> int:
+    from rlmbench.cli.output import print_json
+    from rlmbench.report.ledger import plan_document, print_plan
+
+    if as_json:
+        print_json(plan_document(plan))
+    else:
+        print_plan(plan)
+    if plan.refusals:
+        raise UserError("\nerror: ".join(plan.refusals))
+    return EXIT_OK
+
+
+def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports: Path, *, quiet: bool, as_json: bool) -> int:
+    from rlmbench.runner.campaign import new_campaign, save
+    from rlmbench.runner.interrupts import Interrupts
+    from rlmbench.runner.progress import open_progress
+
+    with open_progress(quiet) as progress:
+        progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} run(s)")
+        environments = {name: _environment(plan, name, progress) for name in plan.parts}
+        if campaign is None:
+            campaign = new_campaign(plan.suite, plan.request)
+            save(campaign, results)
+        with Interrupts() as interrupts:
+            summaries = _run_cells(plan, environments, campaign, results, reports, progress, interrupts)
+    _print_results(plan, campaign, summaries, results, reports, as_json)
+    if interrupts.asked:
+        return EXIT_INTERRUPTED if interrupts.signal == 2 else EXIT_TERMINATED
+    return EXIT_OK if summaries and all(summary.status == "ok" for summary in summaries) else EXIT_RUN_FAILED
+
+
+def _environment(plan: Plan, framework: str, progress: Progress) -> Environment:
+    from rlmbench.environment import ensure, use_python
+
+    progress.run(f"{framework} environment")
+    spec = plan.parts[framework].spec
+    if plan.request.python:
+        return use_python(plan.request.python, spec, progress.phase)
+    return ensure(spec, progress=progress.phase)
+
+
+def _run_cells(
+    plan: Plan,
+    environments: dict[str, Environment],
+    campaign: Campaign,
+    results: Path,
+    reports: Path,
+    progress: Progress,
+    interrupts: Interrupts,
+) -> list[RunSummary]:
+    """Every cell in order; each run's page is written as soon as it ends."""
+    from rlmbench.report.html import write_run_page
+    from rlmbench.report.line import one_line
+    from rlmbench.runner.campaign import finished_run
+    from rlmbench.runner.execute import cell_hash, execute, summarized
+
+    summaries: list[RunSummary] = []
+    for number, cell in enumerate(plan.cells, start=1):
+        if interrupts.asked:
+            break
+        environment = environments[cell.framework]
+        progress.run(f"{cell.framework} {number}/{len(plan.cells)}")
+        done = finished_run(results, campaign, cell, cell_hash(plan, cell, environment))
+        if done is not None:
+            progress.finish(f"finished before ({done.id})")
+            summaries.append(summarized(done))
+            continue
+        ended = execute(plan, cell, environment, campaign, results, progress, interrupts)
+        progress.phase("writing the report")
+        write_run_page(ended.run, ended.summary, ended.run.path / "report.html")
+        reports.mkdir(parents=True, exist_ok=True)
+        write_run_page(ended.run, ended.summary, reports / f"{ended.run.id}.html")
+        progress.finish(one_line(ended.summary))
+        summaries.append(ended.summary)
+    return summaries
+
+
+def _print_results(plan: Plan, campaign: Campaign, summaries: list[RunSummary], results: Path, reports: Path, as_json: bool) -> None:
+    from rlmbench.cli.output import console, print_json
+    from rlmbench.metrics import document
+    from rlmbench.report.terminal import print_runs
+
+    print_runs(summaries, console(sys.stderr if as_json else sys.stdout))
+    lines = [f"report: {reports / f'{summary.id}.html'}" for summary in summaries]
+    finished = sum(summary.status == "ok" for summary in summaries)
+    if finished < len(plan.cells):
+        lines.append(f"{finished} of {len(plan.cells)} runs finished; complete them with: rlmbench run {plan.request.suite} --resume")
+    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print_json(document(summaries))

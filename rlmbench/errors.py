@@ -1,0 +1,41 @@
+"""Errors that a user can act on, and the exit codes of the command line.
+
+| code | meaning |
+|---|---|
+| 0 | everything asked for was done, and every run passed its audit |
+| 1 | a run failed (its record says why) |
+| 2 | the command could not start as given: unknown name or key, bad value, missing file |
+| 3 | an environment could not be built or does not pass its check |
+| 130, 143 | ended by Ctrl-C or SIGTERM; what was measured is kept |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXIT_OK = 0
+EXIT_RUN_FAILED = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class UserError(Exception):
+    """Something the user can fix. The message is one line that names the place and the fix."""
+
+    exit_code = EXIT_USAGE
+
+
+class EnvironmentFailure(UserError):
+    """A framework's environment cannot be built or used."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,72 @@
+"""The framework's own figures beside the canonical ones, with their ratio and the reason for it.
+
+Frameworks mean different things by one word, so a native figure is never taken for a canonical one; it is shown under
+its own name. Source: `native`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CANONICAL: dict[str, tuple[str, str]] = {
+    "step_time": (
+        "update_s",
+        "one optimizer step's training_step calls: no optimizer, no data loading, no logging; generation falls into the first",
+    ),
+    "train_samples_per_second": (
+        "samples_per_s",
+        "over the whole training loop, warm-up and checkpoints included; a sample counts once per epoch",
+    ),
+    "train_steps_per_second": ("updates_per_s", "optimizer steps over the whole training loop, warm-up and checkpoints included"),
+    "completions/mean_length": ("response_tokens_mean", "mean of the framework's means per logged batch"),
+    "completions/clipped_ratio": ("share_at_cap", "responses without an end token, whatever their length"),
+    "reward": ("reward_mean", "mean of the framework's means per logged batch"),
+}
+"""Native key -> the canonical figure it comes nearest to, and why the two differ."""
+
+
+@dataclass(frozen=True)
+class NativeFigure:
+    """One figure the framework logged.
+
+    `mean` is over the measured steps (over all, if it logged none of them), `last` the latest value. `ratio` is
+    mean / the canonical figure named by `canonical`; null where there is none or it is 0. `reason` says why they differ.
+    """
+
+    mean: float
+    last: float
+    n: int
+    canonical: str | None
+    ratio: float | None
+    reason: str | None
+
+
+def native_figures(
+    native: pd.DataFrame, steps: Collection[int], canonical: Mapping[str, float | None], reasons: Mapping[str, str]
+) -> dict[str, NativeFigure]:
+    """Every native key with its figure. `canonical` holds our values by name; `reasons` an adapter's texts, which take precedence."""
+    figures = {}
+    for key, entries in native.dropna(subset=["value"]).groupby("key", sort=True):
+        finite = entries[[isfinite(value) for value in entries["value"]]]
+        if finite.empty:
+            continue
+        measured = finite[finite["step"].isin(steps)]
+        values = (measured if len(measured) else finite)["value"]
+        name, reason = CANONICAL.get(str(key), (None, None))
+        ours = canonical.get(name) if name else None
+        mean = float(values.mean())
+        figures[str(key)] = NativeFigure(
+            mean=mean,
+            last=float(finite["value"].iloc[-1]),
+            n=len(values),
+            canonical=name,
+            ratio=mean / ours if ours else None,
+            reason=reasons.get(str(key), reason),
+        )
+    return figures

@@ -1,0 +1,248 @@
+"""Where a step's time goes: stage, substage, overlap, unattributed and coverage.
+
+All arithmetic is on whole nanoseconds, so that ``sum(stages) + unattributed - overlap = step`` holds exactly. Source:
+`spans` and `steps` (CLOCK_MONOTONIC); definitions: docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from rlmbench.records.frames import plain_rows
+from rlmbench.records.vocabulary import STAGE_GROUPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Interval = tuple[int, int]
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Window(NamedTuple):
+    """One step on the driver's clock."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+
+
+class Segment(NamedTuple):
+    """A stretch of one thread during which one span was the innermost one."""
+
+    start_ns: int
+    end_ns: int
+    stage: str
+    substage: str | None
+
+
+@dataclass(frozen=True)
+class StepStages:
+    """One step, taken apart. Nanoseconds.
+
+    `stages_ns`: union of the stage's innermost segments, over the driver's threads, clipped to the step.
+    `substages_ns`: the same for (stage, substage). `groups_ns`: the same for a group of stages such as training.
+    `overlap_ns`: time in which k > 1 stages ran at once, counted k - 1 times. `unattributed_ns`: time in which none ran.
+    """
+
+    step: int
+    step_ns: int
+    stages_ns: Mapping[str, int]
+    substages_ns: Mapping[tuple[str, str], int]
+    groups_ns: Mapping[str, int]
+    overlap_ns: int
+    unattributed_ns: int
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the step that some stage covers, in [0, 1]: 1 - unattributed / step. None for an empty step."""
+        return 1 - self.unattributed_ns / self.step_ns if self.step_ns else None
+
+
+@dataclass(frozen=True)
+class WorkerBusy:
+    """Busy seconds of one stage over the processes that ever run it, per step: their minimum, mean and maximum."""
+
+    processes: int
+    minimum_s: float
+    mean_s: float
+    maximum_s: float
+
+    @property
+    def skew(self) -> float | None:
+        """(maximum - mean) / maximum, in [0, 1]: the share of the slowest process's time that the average one waits."""
+        return (self.maximum_s - self.mean_s) / self.maximum_s if self.maximum_s else None
+
+
+def windows_of(steps: pd.DataFrame) -> list[Window]:
+    """The steps in order of time."""
+    windows = [Window(*row) for row in plain_rows(steps, "step", "start_ns", "end_ns")]
+    return sorted(windows, key=lambda window: window.start_ns)
+
+
+def innermost_segments(spans: pd.DataFrame) -> list[Segment]:
+    """Flatten the nested spans of one process, thread by thread, into segments that do not overlap within a thread.
+
+    At any moment the span that began last is the innermost. A span without a substage takes that of the span around it,
+    when both are of the same stage.
+    """
+    rows = plain_rows(spans, "thread", "start_ns", "end_ns", "stage", "substage")
+    rows_in_order = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
+    segments: list[Segment] = []
+    for _, thread in groupby(rows_in_order, key=lambda row: row[0]):
+        _flatten((row[1:] for row in thread), segments)
+    return segments
+
+
+def _flatten(spans: Iterable[tuple[Any, ...]], segments: list[Segment]) -> None:
+    """Append the innermost segments of one thread's spans: (start, end, stage, substage) by start, longest first."""
+    stack: list[Segment] = []
+    reached = 0
+
+    def advance(until: int) -> None:
+        """Emit what is innermost from `reached` to `until`, closing the spans that end on the way."""
+        nonlocal reached
+        while stack and reached < until:
+            _, top_end, stage, substage = stack[-1]
+            end = min(until, top_end)
+            if end > reached:
+                segments.append(Segment(reached, end, stage, substage))
+                reached = end
+            if top_end <= reached:
+                stack.pop()
+        reached = max(reached, until)
+
+    for start, end, stage, substage in spans:
+        advance(start)
+        while stack and stack[-1].end_ns <= start:
+            stack.pop()
+        if substage is None and stack and stack[-1].stage == stage:
+            substage = stack[-1].substage
+        stack.append(Segment(start, end, stage, substage))
+    advance(max((span.end_ns for span in stack), default=reached))
+
+
+def union_ns(intervals: Iterable[Interval]) -> int:
+    """Length of the union of half-open intervals: time that several cover counts once."""
+    total, reached = 0, None
+    for start, end in sorted(intervals):
+        if reached is None or start > reached:
+            reached = start
+        if end > reached:
+            total += end - reached
+            reached = end
+    return total
+
+
+def stage_breakdown(segments: Sequence[Segment], windows: Sequence[Window]) -> list[StepStages]:
+    """Each step taken apart; a segment that crosses a step's boundary counts in each step for its part there."""
+    return [_take_apart(window, part) for window, part in zip(windows, _clipped(segments, windows), strict=True)]
+
+
+def _clipped(segments: Sequence[Segment], windows: Sequence[Window]) -> list[list[Segment]]:
+    """For each window the segments in it, cut at its boundaries. Windows are in order and do not overlap."""
+    parts: list[list[Segment]] = [[] for _ in windows]
+    starts = [window.start_ns for window in windows]
+    for segment in segments:
+        start, end = segment.start_ns, segment.end_ns
+        index = max(bisect_right(starts, start) - 1, 0)
+        while index < len(windows) and starts[index] < end:
+            window = windows[index]
+            if window.start_ns <= start and end <= window.end_ns:
+                parts[index].append(segment)
+            elif max(start, window.start_ns) < min(end, window.end_ns):
+                parts[index].append(segment._replace(start_ns=max(start, window.start_ns), end_ns=min(end, window.end_ns)))
+            index += 1
+    return parts
+
+
+def _take_apart(window: Window, segments: Sequence[Segment]) -> StepStages:
+    by_stage: dict[str, list[Interval]] = defaultdict(list)
+    by_substage: dict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for start, end, stage, substage in segments:
+        by_stage[stage].append((start, end))
+        if substage is not None:
+            by_substage[stage, substage].append((start, end))
+    groups = {group: [interval for stage in stages for interval in by_stage.get(stage, ())] for group, stages in STAGE_GROUPS.items()}
+    step_ns = window.end_ns - window.start_ns
+    overlap_ns, covered_ns = _overlap_and_covered(by_stage)
+    return StepStages(
+        step=window.step,
+        step_ns=step_ns,
+        stages_ns=_unions(by_stage),
+        substages_ns=_unions(by_substage),
+        groups_ns={group: union_ns(intervals) for group, intervals in groups.items() if intervals},
+        overlap_ns=overlap_ns,
+        unattributed_ns=step_ns - covered_ns,
+    )
+
+
+def _unions(intervals: Mapping[Key, list[Interval]]) -> dict[Key, int]:
+    return {key: union_ns(of_key) for key, of_key in intervals.items()}
+
+
+def _overlap_and_covered(by_stage: Mapping[str, Sequence[Interval]]) -> tuple[int, int]:
+    """Sweep over all boundaries, counting the stages that run: independent of the unions, so that the identity can fail."""
+    boundaries = sorted(
+        boundary for stage, intervals in by_stage.items() for start, end in intervals for boundary in ((start, 1, stage), (end, -1, stage))
+    )
+    running: dict[str, int] = defaultdict(int)
+    stages_now = overlap = covered = 0
+    before = boundaries[0][0] if boundaries else 0
+    for time_ns, change, stage in boundaries:
+        if stages_now:
+            covered += time_ns - before
+            overlap += (stages_now - 1) * (time_ns - before)
+        before = time_ns
+        was = running[stage]
+        running[stage] += change
+        stages_now += (running[stage] > 0) - (was > 0)
+    return overlap, covered
+
+
+def check_identity(step: StepStages) -> str | None:
+    """The violation of ``sum(stages) + unattributed - overlap = step`` as a sentence, or None when it holds exactly."""
+    total = sum(step.stages_ns.values()) + step.unattributed_ns - step.overlap_ns
+    if total == step.step_ns:
+        return None
+    return f"step {step.step}: stages + unattributed - overlap are {total} ns, but the step took {step.step_ns} ns"
+
+
+def worker_busy(spans: pd.DataFrame, processes: pd.DataFrame, windows: Sequence[Window], driver: str) -> dict[int, dict[str, WorkerBusy]]:
+    """Step -> stage -> busy seconds over the processes that run the stage in any of the steps.
+
+    Processes of another boot (another node) are moved to the driver's clock by their (monotonic, realtime) pairs, so
+    they are as exact as the nodes' wall clocks agree.
+    """
+    offsets = clock_offsets_ns(processes, driver)
+    busy: dict[str, list[dict[str, int]]] = {}
+    for process, of_process in spans.groupby("process"):
+        shift = offsets.get(str(process), 0)
+        segments = [
+            segment._replace(start_ns=segment.start_ns + shift, end_ns=segment.end_ns + shift) for segment in innermost_segments(of_process)
+        ]
+        busy[str(process)] = [dict(step.stages_ns) for step in stage_breakdown(segments, windows)]
+    stages = sorted({stage for steps in busy.values() for step in steps for stage in step})
+    runs_it = {stage: [process for process, steps in busy.items() if any(stage in step for step in steps)] for stage in stages}
+    return {
+        window.step: {stage: _spread([busy[process][index].get(stage, 0) for process in runs_it[stage]]) for stage in stages}
+        for index, window in enumerate(windows)
+    }
+
+
+def _spread(busy_ns: Sequence[int]) -> WorkerBusy:
+    return WorkerBusy(len(busy_ns), min(busy_ns) / 1e9, sum(busy_ns) / len(busy_ns) / 1e9, max(busy_ns) / 1e9)
+
+
+def clock_offsets_ns(processes: pd.DataFrame, driver: str) -> dict[str, int]:
+    """Process -> what to add to its monotonic times to get the driver's; 0 within one boot, where the clock is shared."""
+    known = processes.dropna(subset=["mono_ns", "real_ns"])
+    pairs = {process: (boot, real - mono) for process, boot, mono, real in plain_rows(known, "process", "boot_id", "mono_ns", "real_ns")}
+    if driver not in pairs:
+        return {}
+    boot, origin = pairs[driver]
+    return {process: 0 if other == boot else own - origin for process, (other, own) in pairs.items()}

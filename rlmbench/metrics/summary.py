@@ -1,0 +1,373 @@
+"""From a run's tables to its figures: choose the measured steps, call the pure functions, say what is absent and why."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rlmbench.metrics import figures as fig
+from rlmbench.metrics import learning, memory
+from rlmbench.metrics.audit import Audit, audit
+from rlmbench.metrics.figures import RunSummary
+from rlmbench.metrics.invariants import check_invariants
+from rlmbench.metrics.native import native_figures
+from rlmbench.metrics.selection import excluded_steps
+from rlmbench.metrics.stages import (
+    StepStages,
+    Window,
+    check_identity,
+    innermost_segments,
+    stage_breakdown,
+    windows_of,
+    worker_busy,
+)
+from rlmbench.metrics.throughput import Throughput, throughput
+from rlmbench.metrics.work import LengthStats, StepWork, length_stats, optimizer_steps, padding_by_stage, step_work, unique_samples
+from rlmbench.records.frames import by_step, plain_rows
+from rlmbench.records.manifest import Failure, Status
+from rlmbench.records.vocabulary import STARTUP
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlmbench.records.store import Run
+
+Value = TypeVar("Value")
+
+SHORT_STEP_S = 0.3
+"""Steps below this are left out of the coverage: a fixed cost of a few milliseconds is a large share of them."""
+
+
+def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunSummary:
+    """The figures of `run`. A run that ended well fails here when its audit does, or when it measured no step.
+
+    `native_reasons` are an adapter's texts on its framework's own figures (``Adapter.native_metrics()``).
+    """
+    measured = _Measured(run)
+    checked = _audit(run)
+    status, failure = _verdict(run, checked, measured)
+    summary = RunSummary(
+        id=run.id,
+        path=_short(run.path),
+        suite=run.manifest.suite,
+        scale=run.manifest.scale,
+        framework=run.manifest.framework,
+        status=status,
+        failure_class=failure.failure_class if failure else None,
+        failure=failure,
+        wall_s=run.manifest.times.wall_s,
+        planned_steps=run.experiment.measurement.steps,
+        completed_steps=len(measured.breakdown),
+        measured_steps=len(measured.included),
+        excluded_steps=[fig.ExcludedStep(step=step, reason=reason) for step, reason in measured.excluded.items()],
+        audit=checked,
+        coverage=_coverage(measured),
+        step_s=_step_seconds(measured.included),
+        stages_s=_medians([step.stages_ns for step in measured.included]),
+        stages_share=_shares(measured.included),
+        substages_s=_medians([{".".join(key): ns for key, ns in step.substages_ns.items()} for step in measured.included]),
+        unattributed_s=_median([step.unattributed_ns / 1e9 for step in measured.included]) if measured.has_spans else None,
+        overlap_s=_median([step.overlap_ns / 1e9 for step in measured.included]) if measured.has_spans else None,
+        startup=_startup(measured),
+        throughput=_throughput(measured.throughput),
+        native=native_figures(run.native, measured.steps, _canonical(measured), native_reasons or {}),
+        lengths=measured.lengths,
+        padding={
+            stage: fig.PaddingFigures(valid_tokens=tokens.valid_tokens, computed_tokens=tokens.computed_tokens, padding_share=tokens.share)
+            for stage, tokens in padding_by_stage(run.spans, run.microbatches, measured.steps).items()
+        },
+        memory=fig.Memory(
+            peak_bytes=memory.peaks_by_stage(run.spans, measured.steps),
+            growth_bytes_per_step=memory.growth_per_step(run.spans, measured.driver, measured.steps) if measured.driver else None,
+        ),
+        learning=fig.Learning(
+            reward=learning.reward_mean(run.samples, measured.steps),
+            grad_norm=learning.grad_norm_mean(run.updates, measured.steps),
+            weights_changed=learning.weights_changed(run.updates),
+            native=learning.native_sanity(run.native, measured.steps),
+        ),
+        workers=_workers(measured),
+        hooks=_hooks(run.hooks),
+        probe_overhead=_median([share for step in measured.steps if (share := measured.probe_shares.get(step)) is not None]),
+        damaged_lines=int(run.processes["damaged_lines"].sum()),
+        steps=_step_list(measured),
+        violations=[],
+        absent={},
+    )
+    violations = [violation for step in measured.breakdown if (violation := check_identity(step))]
+    return summary.model_copy(update={"violations": violations + check_invariants(summary), "absent": _absent(summary, measured)})
+
+
+class _Measured:
+    """What several figures need of a run, each derived once."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.driver = _driver(run.processes, run.steps, run.spans)
+        self.driver_spans = run.spans[run.spans["process"] == self.driver]
+        self.driver_steps = run.steps[run.steps["process"] == self.driver]
+        self.has_spans = len(self.driver_spans) > 0
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        return windows_of(self.driver_steps)
+
+    @cached_property
+    def breakdown(self) -> list[StepStages]:
+        return stage_breakdown(innermost_segments(self.driver_spans), self.windows)
+
+    @cached_property
+    def work(self) -> dict[int, StepWork]:
+        return step_work(self.run.samples, self.run.microbatches, self.run.updates, self.run.experiment.optimization.epochs)
+
+    @cached_property
+    def excluded(self) -> dict[int, str]:
+        experiment = self.run.experiment
+        updates = optimizer_steps(self.run.updates)
+        return excluded_steps(self.breakdown, experiment.measurement.warmup_steps, updates, experiment.updates_per_step)
+
+    @cached_property
+    def included(self) -> list[StepStages]:
+        """The measured steps."""
+        return [step for step in self.breakdown if step.step not in self.excluded]
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The numbers of the measured steps."""
+        return [step.step for step in self.included]
+
+    @cached_property
+    def throughput(self) -> Throughput | None:
+        """None unless the work of every measured step is known: time without its work would make the rates too low."""
+        if any(step not in self.work for step in self.steps):
+            return None
+        return throughput([(step, self.work[step.step]) for step in self.included], self.run.experiment.devices)
+
+    @cached_property
+    def lengths(self) -> LengthStats | None:
+        samples = unique_samples(self.run.samples, self.run.experiment.optimization.epochs)
+        measured = samples[samples["step"].isin(self.steps)]["response_tokens"].tolist()
+        return length_stats(measured, self.run.experiment.workload.max_response_tokens)
+
+    @cached_property
+    def probe_shares(self) -> dict[int, float]:
+        """Step -> the probe's own time in it over its time, where both are known."""
+        known = self.driver_steps.dropna(subset=["probe_ns"])
+        rows = plain_rows(known, "step", "start_ns", "end_ns", "probe_ns")
+        return {step: probe / (end - start) for step, start, end, probe in rows if end > start}
+
+    @cached_property
+    def rewards(self) -> dict[int, float]:
+        """Step -> mean reward of its samples."""
+        return by_step(self.run.samples.dropna(subset=["reward"]).groupby("step")["reward"].mean())
+
+
+def _driver(processes: pd.DataFrame, steps: pd.DataFrame, spans: pd.DataFrame) -> str | None:
+    """The process that drives the loop: the one that writes steps, else the one that says so, else the first with a span."""
+    drivers = processes[processes["role"] == "driver"]["process"].tolist()
+    writers = steps["process"].unique().tolist()
+    candidates = [process for process in drivers if process in writers] + writers + drivers + spans["process"].head(1).tolist()
+    return candidates[0] if candidates else None
+
+
+def _audit(run: Run) -> Audit | None:
+    return audit(run.plan, run.tables, run.experiment) if run.plan is not None and len(run.processes) else None
+
+
+def _verdict(run: Run, checked: Audit | None, measured: _Measured) -> tuple[Status, Failure | None]:
+    """The manifest's word, except that no run is ok whose work was not the planned one, or of which nothing was measured."""
+    if run.manifest.status != "ok":
+        return run.manifest.status, run.manifest.failure
+    if checked is None:
+        return "failed", Failure(failure_class="audit", message="the run recorded no work, so that it cannot be audited")
+    if not checked.ok:
+        return "failed", Failure(
+            failure_class="audit", message=f"{checked.mismatch_count} mismatches with the plan; first: {checked.mismatches[0]}"
+        )
+    if not measured.included:
+        return "failed", Failure(failure_class="audit", message=f"no step was measured: all {len(measured.breakdown)} are left out")
+    return "ok", None
+
+
+def _coverage(measured: _Measured) -> fig.Coverage:
+    if not measured.has_spans:
+        return fig.Coverage(min=None, median=None, steps=0, scope="no spans were recorded")
+    long = [step for step in measured.included if step.step_ns >= SHORT_STEP_S * 1e9]
+    steps = long or measured.included
+    scope = f"measured steps of {SHORT_STEP_S} s or longer" if long else f"all measured steps (none is {SHORT_STEP_S} s long)"
+    shares = [step.coverage for step in steps if step.coverage is not None]
+    return fig.Coverage(min=min(shares, default=None), median=_median(shares), steps=len(shares), scope=scope)
+
+
+def _step_seconds(steps: Sequence[StepStages]) -> fig.Seconds:
+    seconds = [step.step_ns / 1e9 for step in steps]
+    mean = statistics.fmean(seconds) if seconds else None
+    return fig.Seconds(median=_median(seconds), mean=mean, min=min(seconds, default=None), max=max(seconds, default=None))
+
+
+def _medians(per_step_ns: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """Name -> median seconds over all steps; a step without the stage spent 0 s in it."""
+    names = dict.fromkeys(name for step in per_step_ns for name in step)
+    return {name: statistics.median(step.get(name, 0) for step in per_step_ns) / 1e9 for name in names}
+
+
+def _shares(steps: Sequence[StepStages]) -> dict[str, float]:
+    total_ns = sum(step.step_ns for step in steps)
+    names = dict.fromkeys(name for step in steps for name in step.stages_ns)
+    return {name: sum(step.stages_ns.get(name, 0) for step in steps) / total_ns for name in names} if total_ns else {}
+
+
+def _startup(measured: _Measured) -> fig.Startup:
+    """From the run's start to its first step (or, without one, to its last span)."""
+    own = measured.run.processes[measured.run.processes["process"] == measured.driver].dropna(subset=["mono_ns", "real_ns"])
+    spans = measured.driver_spans
+    ends = [measured.windows[0].start_ns] if measured.windows else spans["end_ns"].tolist()
+    if own.empty or not ends:
+        return fig.Startup(total_s=None, stages_s={})
+    mono_ns, real_ns, end_ns = int(own["mono_ns"].iloc[0]), int(own["real_ns"].iloc[0]), max(ends)
+    before = spans[spans["start_ns"] < end_ns]
+    named = before.assign(stage=before["stage"].where(before["stage"] != STARTUP, before["name"].fillna(STARTUP)))
+    stages = stage_breakdown(innermost_segments(named), [Window(0, mono_ns, end_ns)])[0].stages_ns
+    started_s = measured.run.manifest.times.started_unix_s
+    total_s = None if started_s is None else (end_ns - mono_ns + real_ns) / 1e9 - started_s
+    return fig.Startup(total_s=total_s, stages_s={stage: ns / 1e9 for stage, ns in stages.items()})
+
+
+def _throughput(rates: Throughput | None) -> fig.ThroughputFigures | None:
+    if rates is None:
+        return None
+    fields = {name: getattr(rates, name) for name in fig.ThroughputFigures.model_fields}
+    return fig.ThroughputFigures(**fields)
+
+
+def _canonical(measured: _Measured) -> dict[str, float | None]:
+    """Our figures by the names that `rlmbench.metrics.native.CANONICAL` uses."""
+    rates, lengths = measured.throughput, measured.lengths
+    seconds = sum(step.step_ns for step in measured.included) / 1e9
+    updates = sum(measured.work[step].optimizer_steps for step in measured.steps if step in measured.work)
+    rewards = [measured.rewards[step] for step in measured.steps if step in measured.rewards]
+    return {
+        "update_s": seconds / updates if updates else None,
+        "updates_per_s": updates / seconds if seconds else None,
+        "samples_per_s": rates.samples_per_s if rates else None,
+        "response_tokens_mean": lengths.mean if lengths else None,
+        "share_at_cap": lengths.share_at_cap if lengths else None,
+        "reward_mean": statistics.fmean(rewards) if rewards else None,
+    }
+
+
+def _workers(measured: _Measured) -> dict[str, fig.WorkerFigures]:
+    spans = measured.run.spans
+    if measured.driver is None or spans["process"].nunique() < 2:
+        return {}
+    windows = [window for window in measured.windows if window.step not in measured.excluded]
+    busy = list(worker_busy(spans, measured.run.processes, windows, measured.driver).values())
+    return {
+        stage: fig.WorkerFigures(
+            processes=of_stage[0].processes,
+            min_s=statistics.median(spread.minimum_s for spread in of_stage),
+            mean_s=statistics.median(spread.mean_s for spread in of_stage),
+            max_s=statistics.median(spread.maximum_s for spread in of_stage),
+            skew=_median([spread.skew for spread in of_stage if spread.skew is not None]),
+        )
+        for stage, of_stage in _by_stage(busy).items()
+    }
+
+
+def _by_stage(per_step: Iterable[Mapping[str, Value]]) -> dict[str, list[Value]]:
+    stages: dict[str, list[Value]] = {}
+    for step in per_step:
+        for stage, value in step.items():
+            stages.setdefault(stage, []).append(value)
+    return stages
+
+
+def _hooks(hooks: pd.DataFrame) -> fig.Hooks:
+    """A hook is missing only if it attached nowhere: a launcher never imports what its workers do."""
+    attached = sorted(hooks[hooks["attached"]]["name"].unique())
+    missing = hooks[~hooks["name"].isin(attached)].drop_duplicates("name", keep="last")
+    rows = plain_rows(missing, "name", "target", "reason")
+    return fig.Hooks(attached=attached, missing=[fig.MissingHook(name=name, target=target, reason=reason) for name, target, reason in rows])
+
+
+def _step_list(measured: _Measured) -> list[fig.StepFigures]:
+    return [_step(measured, window, stages) for window, stages in zip(measured.windows, measured.breakdown, strict=True)]
+
+
+def _step(measured: _Measured, window: Window, stages: StepStages) -> fig.StepFigures:
+    work = measured.work.get(stages.step)
+    names = ("prompts", "samples", "visits", "prompt_tokens", "response_tokens", "micro_batches", "optimizer_steps")
+    counts = {name: getattr(work, name) if work else None for name in names}
+    return fig.StepFigures(
+        step=stages.step,
+        excluded=measured.excluded.get(stages.step),
+        start_s=(window.start_ns - measured.windows[0].start_ns) / 1e9,
+        step_s=stages.step_ns / 1e9,
+        stages_s={stage: ns / 1e9 for stage, ns in stages.stages_ns.items()},
+        unattributed_s=stages.unattributed_ns / 1e9,
+        overlap_s=stages.overlap_ns / 1e9,
+        coverage=stages.coverage if measured.has_spans else None,
+        probe_share=measured.probe_shares.get(stages.step),
+        tokens_per_s=work.total_tokens * 1e9 / stages.step_ns if work and stages.step_ns else None,
+        reward_mean=measured.rewards.get(stages.step),
+        **counts,
+    )
+
+
+@dataclass(frozen=True)
+class _Reason:
+    figure: str
+    is_absent: bool
+    reason: str
+
+
+def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
+    """Why each figure that is null or empty is so; the first reason that applies to a figure counts."""
+    spans = "no spans were recorded (measurement.probe is off, or no hook attached)"
+    steps = "no step was measured"
+    nothing = not summary.measured_steps
+    reasons = [
+        _Reason("audit", summary.audit is None, "there is no plan, or no process recorded anything"),
+        _Reason("step_s", nothing, steps),
+        *(_Reason(name, nothing, steps) for name in ("coverage", "stages_s", "throughput", "probe_overhead", "lengths", "learning.reward")),
+        *(_Reason(name, not measured.has_spans, spans) for name in ("coverage", "stages_s", "memory.peak_bytes", "startup.stages_s")),
+        _Reason("wall_s", summary.wall_s is None, "the run has not ended, or was ended before it could say when"),
+        _Reason("startup.total_s", summary.startup.total_s is None, "the start of the run or of its driver was not recorded"),
+        _Reason("throughput", summary.throughput is None, "the work of some measured step was not recorded"),
+        _Reason("lengths", summary.lengths is None, "no sample reached the loss in a measured step"),
+        _Reason("substages_s", not summary.substages_s, "no span is divided into substages"),
+        _Reason("padding", not summary.padding, "no span and no loss recorded computed tokens"),
+        _Reason("memory.peak_bytes", not summary.memory.peak_bytes, "no span recorded a memory peak"),
+        _Reason(
+            "memory.growth_bytes_per_step", summary.memory.growth_bytes_per_step is None, "fewer than 3 measured steps with a resident set"
+        ),
+        _Reason("learning.reward", summary.learning.reward is None, "no reward was recorded"),
+        _Reason("learning.grad_norm", summary.learning.grad_norm is None, "no optimizer step recorded a gradient norm"),
+        _Reason("learning.weights_changed", summary.learning.weights_changed is None, "no optimizer step was checked"),
+        *(
+            _Reason(f"learning.native.{name}", name not in summary.learning.native, "the framework did not log it")
+            for name in learning.NATIVE_KEYS
+        ),
+        _Reason("native", not summary.native, "the framework logged no figure of its own"),
+        _Reason("workers", not summary.workers, "a single process recorded spans"),
+        _Reason("probe_overhead", summary.probe_overhead is None, "the probe did not account for its time"),
+    ]
+    absent: dict[str, str] = {}
+    for reason in reasons:
+        if reason.is_absent:
+            absent.setdefault(reason.figure, reason.reason)
+    return absent
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(statistics.median(values)) if values else None
+
+
+def _short(path: Path) -> str:
+    """Relative to the working directory where it lies below it, so that a committed record names no machine's folders."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,38 @@
+"""Peak memory of this process per span: host RSS from the kernel's high-water mark, device memory from torch."""
+
+import os
+import resource
+import sys
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class HostMemory:
+    """Resident set size now and its peak since the last reset. None where /proc does not allow it."""
+
+    def __init__(self):
+        try:
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY)
+            self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY)
+            self.reset()
+        except OSError:
+            self._statm = self._clear = None
+
+    def reset(self):
+        """Start a new peak: writing 5 resets the high-water mark and touches no page (proc(5), clear_refs)."""
+        if self._clear is not None:
+            os.pwrite(self._clear, b"5", 0)
+
+    def peak_bytes(self):
+        """Highest RSS since the last reset; getrusage reads the same mark far cheaper than /proc/self/status."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if self._clear is not None else None
+
+    def now_bytes(self):
+        return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGE if self._statm is not None else None
+
+
+def cuda():
+    """``torch.cuda`` once the framework itself has imported torch and started CUDA, else None."""
+    torch = sys.modules.get("torch")
+    device = getattr(torch, "cuda", None)
+    return device if device is not None and device.is_initialized() else None

@@ -1,0 +1,202 @@
+"""Finding runs on disk and opening them.
+
+`Run` reads nothing until it is asked: a listing of a thousand runs stays cheap.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlmbench.errors import UserError, did_you_mean
+from rlmbench.records.manifest import MANIFEST, Manifest, read_manifest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlmbench.experiment import Experiment
+    from rlmbench.records.tables import Tables
+
+LATEST = "latest"
+PLAN = "plan.json"
+SUMMARY = "summary.json"
+
+
+class Run:
+    """One run's folder, read lazily. Frames are pandas; their columns and units are in docs/records.md."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def id(self) -> str:
+        """The run's id, which is the name of its folder."""
+        return self.path.name
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What ran, where and how it ended (`rlmbench.records.manifest`)."""
+        return read_manifest(self.path)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment as it ran.
+
+        Raises:
+            UserError: the recorded experiment is not one that this version understands.
+        """
+        from pydantic import ValidationError
+
+        from rlmbench.experiment import Experiment
+
+        try:
+            return Experiment.model_validate(self.manifest.experiment)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise UserError(f"{self.path / MANIFEST}: experiment.{place}: {first['msg']}") from None
+
+    @cached_property
+    def plan(self) -> dict[str, Any] | None:
+        """The workload plan (docs/records.md), or None for a run that ended before it had one."""
+        return _read_json(self.path / PLAN)
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The recorded figures, or None when the run was ended before it wrote any; `rlmbench.summarize` derives them."""
+        document = _read_json(self.path / SUMMARY)
+        return document["runs"][0] if document else None
+
+    @cached_property
+    def tables(self) -> Tables:
+        """All tables together."""
+        from rlmbench.records.tables import read_tables
+
+        return read_tables(self.path)
+
+    @property
+    def processes(self) -> pd.DataFrame:
+        """One row per process that the probe entered."""
+        return self.tables.processes
+
+    @property
+    def hooks(self) -> pd.DataFrame:
+        """Which patch points attached in which process, and why others did not."""
+        return self.tables.hooks
+
+    @property
+    def spans(self) -> pd.DataFrame:
+        """One row per span; times in nanoseconds of the process's monotonic clock."""
+        return self.tables.spans
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row per finished step."""
+        return self.tables.steps
+
+    @property
+    def microbatches(self) -> pd.DataFrame:
+        """One row per micro-batch as the loss received it, with valid and computed tokens."""
+        return self.tables.microbatches
+
+    @property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample as the loss received it, with its reward."""
+        return self.tables.samples
+
+    @property
+    def rewards(self) -> pd.DataFrame:
+        """One row per reward as it entered the advantage."""
+        return self.tables.rewards
+
+    @property
+    def updates(self) -> pd.DataFrame:
+        """One row per optimizer step and process."""
+        return self.tables.updates
+
+    @property
+    def native(self) -> pd.DataFrame:
+        """The framework's own figures, one row per step and key."""
+        return self.tables.native
+
+    @property
+    def facts(self) -> pd.DataFrame:
+        """What was checked inside the run, such as the world size; `value` is a JSON text."""
+        return self.tables.facts
+
+
+def load(path: str | Path) -> Run:
+    """The run whose folder (or manifest) is at `path`.
+
+    Raises:
+        UserError: there is no run.
+    """
+    folder = Path(path)
+    if folder.name == MANIFEST:
+        folder = folder.parent
+    if not (folder / MANIFEST).is_file():
+        siblings = [run.id for run in _runs_in(folder.parent)]
+        raise UserError(f"{folder}: no run there: a run's folder holds {MANIFEST}{did_you_mean(folder.name, siblings)}")
+    return Run(folder.resolve())
+
+
+def list_runs(results_dir: str | Path) -> list[Run]:
+    """Every run in `results_dir`/<suite>/, oldest first. A run with a damaged manifest is listed; asking for it says what is wrong."""
+    folder = Path(results_dir)
+    suites = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    runs = [run for suite in suites for run in _runs_in(suite)]
+    return sorted(runs, key=_created_unix_s)
+
+
+def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
+    """The run called `name_or_path`: a folder (also below `results_dir`), a run id, the beginning of exactly one run id, or ``latest``.
+
+    Raises:
+        UserError: none or several match.
+    """
+    name = str(name_or_path)
+    if (Path(name) / MANIFEST).is_file() or Path(name).name == MANIFEST:
+        return load(name)
+    if "/" in name:
+        below_results = Path(results_dir) / name
+        return load(below_results if (below_results / MANIFEST).is_file() else name)
+    runs = list_runs(results_dir)
+    if name == LATEST and runs:
+        return runs[-1]
+    matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        several = ", ".join(str(run.path) for run in matches[:5])
+        raise UserError(
+            f"run {name!r} is ambiguous in {results_dir}: {several}{', ...' if len(matches) > 5 else ''}; give more of its id, or its path"
+        )
+    known = did_you_mean(name, [run.id for run in runs])
+    held = f"{len(runs)} runs there" if runs else "no runs there yet"
+    raise UserError(f"unknown run {name!r} in {results_dir}{known}; {held}; give a run id, its beginning, a path, or {LATEST!r}")
+
+
+def _runs_in(folder: Path) -> list[Run]:
+    return [Run(path.parent.resolve()) for path in sorted(folder.glob(f"*/{MANIFEST}"))]
+
+
+def _created_unix_s(run: Run) -> float:
+    """When the run was planned, as its manifest says; a damaged one falls back on the file's own time."""
+    try:
+        return run.manifest.times.created_unix_s
+    except UserError:
+        return (run.path / MANIFEST).stat().st_mtime
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); the file is damaged") from None

@@ -1,0 +1,53 @@
+"""The words records use: stages, their groups and substages, and the classes of failure.
+
+One vocabulary for all frameworks. What no span covers is *unattributed*: a figure, not a stage.
+"""
+
+from __future__ import annotations
+
+STAGES = (
+    "generation",
+    "reward",
+    "reference_logprob",
+    "old_logprob",
+    "values",
+    "advantage",
+    "actor_update",
+    "critic_update",
+    "weight_sync",
+    "offload",
+    "onload",
+    "data",
+    "checkpoint",
+    "validation",
+    "wait",
+    "bookkeeping",
+)
+"""Stages of a step, in the order a step runs them."""
+
+STARTUP = "startup"
+"""The stage of everything before step 1."""
+
+STAGE_GROUPS: dict[str, tuple[str, ...]] = {
+    "generation": ("generation",),
+    "assessment": ("reward", "reference_logprob", "old_logprob", "values", "advantage"),
+    "training": ("actor_update", "critic_update"),
+}
+"""Groups of stages that have a throughput of their own."""
+
+SUBSTAGES = ("prefill", "decode", "forward", "backward", "optimizer")
+
+STATUSES = ("planned", "running", "ok", "failed", "interrupted")
+
+FAILURE_CLASSES = (
+    "environment",
+    "configuration",
+    "out_of_memory_host",
+    "out_of_memory_device",
+    "hang",
+    "crash",
+    "killed",
+    "framework_error",
+    "audit",
+)
+"""Why a run did not succeed. `audit`: it ended well, but did other work than planned."""

@@ -1,0 +1,241 @@
+"""The charts of a page, as Vega-Lite specifications built with Altair from plain rows.
+
+Text, grid and gaps take the page's own colours (`currentColor`, CSS variables), so that one drawing serves light, dark
+and print. Legends and tables are HTML beside the drawing: they wrap on a phone and a screen reader finds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlmbench.report.palette import SUBSTAGE_TINTS, in_order, ink_on, style_of, tint
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Row = dict[str, Any]
+
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
+"""The page's own face, by name: Vega measures text before it draws, and cannot measure `inherit`."""
+TEXT = "currentColor"
+SURFACE = "var(--surface)"
+ACCENT = "var(--bar)"
+_LANE_HEIGHT = 22
+
+
+def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """`chart` as a Vega-Lite specification with the page's look."""
+    axis = {
+        "labelColor": TEXT,
+        "titleColor": TEXT,
+        "domainColor": TEXT,
+        "tickColor": TEXT,
+        "gridColor": TEXT,
+        "domainOpacity": 0.35,
+        "tickOpacity": 0.35,
+        "gridOpacity": 0.13,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelOverlap": True,
+    }
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    spec["config"] = {
+        "aria": False,  # the figure as a whole has a text alternative; 400 labelled rectangles are none
+        "background": None,
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisX": {"grid": False},
+        "autosize": {"type": "fit-x", "contains": "padding"},
+    }
+    return spec
+
+
+def stage_seconds(rows: Sequence[Row]) -> dict[str, Any]:
+    """Seconds of every stage, stacked per step. Rows: step, stage, seconds, measured (bool)."""
+    import altair as alt
+
+    stages = in_order({row["stage"] for row in rows})
+    place = {stage: index for index, stage in enumerate(stages)}
+    values = [
+        {
+            "step": row["step"],
+            "stage": style_of(row["stage"]).label,
+            "order": place[row["stage"]],
+            "seconds": row["seconds"],
+            "measured": row["measured"],
+            "tip": f"step {row['step']} · {style_of(row['stage']).label}: {row['seconds']:.3f} s" + ("" if row["measured"] else " (left out)"),
+        }
+        for row in rows
+    ]
+    chart = (
+        alt.Chart(alt.Data(values=values))
+        .mark_bar(stroke=SURFACE, strokeWidth=0.6)
+        .encode(
+            x=alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, ticks=False)),
+            y=alt.Y("seconds:Q", title="seconds", axis=alt.Axis(tickCount=5)),
+            color=_stage_colours(stages),
+            order=alt.Order("order:Q"),
+            opacity=alt.condition("datum.measured", alt.value(1), alt.value(0.4)),
+            tooltip=alt.Tooltip("tip:N"),
+        )
+        .properties(width="container", height=280)
+    )
+    return specification(chart)
+
+
+def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
+    """Spans of one step. Rows come later, as the data set `spans`: see `timeline_rows`.
+
+    `lanes` holds one label per line, empty for the lines of nested spans; `length_ms` is where the axis ends, over all
+    steps that can be chosen, so that they compare by eye.
+    """
+    import altair as alt
+
+    base = alt.Chart(alt.NamedData(name="spans"))
+    labels = json.dumps(list(lanes))
+    y = alt.Y(
+        "lane:O",
+        title=None,
+        scale=alt.Scale(domain=list(range(len(lanes))), paddingInner=0.12, paddingOuter=0.05),
+        axis=alt.Axis(labelExpr=f"{labels}[datum.value]", ticks=False, domain=False, labelOverlap=False, labelLimit=150),
+    )
+    bars = base.mark_rect(stroke=SURFACE, strokeWidth=0.8, cornerRadius=1.5).encode(
+        x=alt.X("start:Q", title="milliseconds since the step began", scale=alt.Scale(domain=[0, length_ms], nice=False)),
+        x2="end:Q",
+        y=y,
+        color=alt.Color("colour:N", scale=None),
+        tooltip=alt.Tooltip("tip:N"),
+    )
+    names = (
+        # A name is drawn only where it fits; the tooltip and the table hold the rest.
+        base.transform_filter(f"(datum.end - datum.start) / {length_ms} * width > 7 * length(datum.label) + 10")
+        .transform_calculate(middle="(datum.start + datum.end) / 2")
+        .mark_text(fontSize=11, baseline="middle")
+        .encode(x="middle:Q", y=y, text="label:N", color=alt.Color("ink:N", scale=None))
+    )
+    chart = (bars + names).properties(width="container", height=_LANE_HEIGHT * len(lanes))
+    return specification(chart)
+
+
+def timeline_rows(spans: Iterable[Row]) -> list[Row]:
+    """What `timeline` draws: spans with lane, depth, stage, substage (or None), name, start_ms and end_ms."""
+    return [_timeline_row(**span) for span in spans]
+
+
+def _timeline_row(lane: int, depth: int, stage: str, substage: str | None, name: str, start_ms: float, end_ms: float) -> Row:
+    style = style_of(stage)
+    colour = tint(style.colour, SUBSTAGE_TINTS.get(substage or "", 0))
+    kind = f"{style.label} · {substage}" if substage else style.label
+    return {
+        "lane": lane,
+        "label": substage or (style.label if depth == 0 else name),
+        "start": round(start_ms, 3),
+        "end": round(end_ms, 3),
+        "colour": colour,
+        "ink": ink_on(colour),
+        "tip": f"{kind} · {name}: {end_ms - start_ms:.2f} ms, from {start_ms:.2f} ms",
+    }
+
+
+def lengths(values: Sequence[int], p50: float, p99: float, cap: int | None) -> dict[str, Any]:
+    """Histogram of response lengths in tokens, with the median, the 99th percentile and the cap marked."""
+    import altair as alt
+
+    bins = histogram(values, top=cap)
+    for row in bins:
+        row["tip"] = f"{row['low']:,} to {row['high'] - 1:,} tokens: {row['samples']:,} samples"
+    bars = (
+        alt.Chart(alt.Data(values=bins))
+        .mark_bar(color=ACCENT, stroke=SURFACE, strokeWidth=0.8)
+        .encode(
+            x=alt.X("low:Q", title="response tokens", bin="binned", axis=alt.Axis(tickCount=8, format=",d")),
+            x2="high:Q",
+            y=alt.Y("samples:Q", title="samples", axis=alt.Axis(tickCount=4, format=",d")),
+            tooltip=alt.Tooltip("tip:N"),
+        )
+    )
+    marks = [{"at": p50, "name": "p50"}, {"at": p99, "name": "p99"}] + ([{"at": cap, "name": "cap"}] if cap else [])
+    if cap and cap - p99 < 0.06 * cap:
+        marks = [marks[0], {"at": p99, "name": "p99, cap" if cap != p99 else "p99 = cap"}]
+    base = alt.Chart(alt.Data(values=marks))
+    rules = base.mark_rule(color=TEXT, strokeDash=[4, 3], opacity=0.75).encode(x="at:Q")
+    names = base.mark_text(align="right", dx=-4, baseline="top", fontSize=12, color=TEXT).encode(x="at:Q", y=alt.value(-2), text="name:N")
+    chart = alt.layer(bars, rules, names).properties(width="container", height=200)
+    return specification(chart)
+
+
+def histogram(values: Sequence[int], top: int | None = None, most_bins: int = 40) -> list[Row]:
+    """Counts of whole numbers in equally wide bins of whole width: rows of low (in), high (out) and samples."""
+    highest = max(max(values), top or 0)
+    low = 0
+    width = max(1, -(-(highest + 1 - low) // most_bins))
+    counts: dict[int, int] = {}
+    for value in values:
+        counts[(value - low) // width] = counts.get((value - low) // width, 0) + 1
+    return [
+        {"low": low + index * width, "high": low + (index + 1) * width, "samples": counts.get(index, 0)} for index in range(max(counts) + 1)
+    ]
+
+
+def memory(rows: Sequence[Row], title: str) -> dict[str, Any]:
+    """Peak memory per stage. Rows: stage, kind, bytes; kinds are drawn beside each other in the given order."""
+    import altair as alt
+
+    stages = [style_of(name).label for name in in_order({row["stage"] for row in rows})]
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    values = [
+        {
+            "stage": style_of(row["stage"]).label,
+            "kind": row["kind"],
+            "gib": row["bytes"] / 1024**3,
+            "tip": f"{style_of(row['stage']).label} · {row['kind']}: {row['bytes'] / 1024**3:.2f} GiB",
+        }
+        for row in rows
+    ]
+    chart = (
+        alt.Chart(alt.Data(values=values))
+        .mark_bar(stroke=SURFACE, strokeWidth=0.8)
+        .encode(
+            y=alt.Y("stage:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False, labelLimit=150)),
+            yOffset=alt.YOffset("kind:N", sort=kinds),
+            x=alt.X("gib:Q", title=title, axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
+            color=alt.Color("kind:N", sort=kinds, legend=None, scale=alt.Scale(domain=kinds, range=MEMORY_COLOURS[: len(kinds)])),
+            tooltip=alt.Tooltip("tip:N"),
+        )
+        .properties(width="container", height=max(60, len(stages) * (12 + 13 * len(kinds))))
+    )
+    return specification(chart)
+
+
+MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
+
+
+def line(rows: Sequence[Row]) -> dict[str, Any]:
+    """One figure over the steps. Rows: step, value."""
+    import altair as alt
+
+    values = [{**row, "tip": f"step {row['step']}: {row['value']:.5g}"} for row in rows]
+    base = alt.Chart(alt.Data(values=values))
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=6, format="d"), scale=alt.Scale(nice=False, padding=8))
+    y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False))
+    if len({row["value"] for row in rows}) == 1:  # a scale without extent would label its one value as 0
+        only = rows[0]["value"]
+        room = abs(only) / 10 or 1
+        y = alt.Y("value:Q", title=None, axis=alt.Axis(values=[only], format="~g"), scale=alt.Scale(domain=[only - room, only + room]))
+    drawn = base.mark_line(color=ACCENT, strokeWidth=2).encode(x=x, y=y)
+    points = base.mark_point(color=ACCENT, filled=True, size=36, opacity=1).encode(x=x, y=y, tooltip=alt.Tooltip("tip:N"))
+    return specification((drawn + points).properties(width="container", height=130))
+
+
+def _stage_colours(stages: Sequence[str]) -> alt.Color:
+    import altair as alt
+
+    styles = [style_of(stage) for stage in stages]
+    return alt.Color(
+        "stage:N", legend=None, scale=alt.Scale(domain=[style.label for style in styles], range=[style.colour for style in styles])
+    )

@@ -1,0 +1,271 @@
+"""Runs in the terminal: readable at 80 columns and without colour. Texts of a record are never taken for markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlmbench.errors import UserError
+from rlmbench.report import numbers, words
+from rlmbench.report.palette import in_order, style_of
+from rlmbench.report.trust import checks, measured_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rlmbench.metrics import RunSummary
+    from rlmbench.records import Manifest, Run
+
+BAR_WIDTH = 20
+LOG_LINES = 10
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "none": "dim"}
+_MARKS = {"ok": "ok ", "warn": "!  ", "bad": "X  ", "none": "-  "}
+_MEMORY = ("torch_reserved_peak_bytes", "rss_peak_bytes")
+"""What stands for a stage's memory, the first that was recorded: the device's, else the host's."""
+
+
+def print_runs(summaries: Sequence[RunSummary], console: Console) -> None:
+    """One table for all runs, then each run's stages, lengths, native figures, approximations and failure."""
+    if not summaries:
+        console.print("No run was made, so there is nothing to show.", markup=False)
+        return
+    console.print(_overview(summaries, console.width))
+    for place, summary in enumerate(summaries, start=1):
+        _heading(console, f"[{place}] {summary.id}")
+        _print_run(summary, _manifest_of(summary), console)
+
+
+def print_run_detail(run: Run, summary: RunSummary, console: Console) -> None:
+    """One run with its checks, every step and the whole ledger."""
+    manifest = run.manifest
+    _heading(console, f"{manifest.suite} at {manifest.scale}, {words.framework_name(manifest)}: {words.status_word(summary)}")
+    _say(console, words.lead(summary))
+    if words.on_cpu(manifest):
+        _say(console, words.CPU_LABEL, "yellow")
+    console.print()
+    for check in checks(summary, manifest):
+        _hanging(console, _MARKS[check.state], f"{check.name}: {check.text}", _STYLES[check.state])
+    console.print()
+    console.print(_overview([summary], console.width))
+    _print_run(summary, manifest, console)
+    if summary.steps:
+        console.print(_steps(summary))
+    if manifest.ledger:
+        print_ledger(manifest.ledger, console)
+    _hanging(console, "folder: ", str(run.path))
+    _hanging(console, "again:  ", words.again_command(manifest))
+
+
+def print_ledger(entries: Iterable[Mapping[str, Any]], console: Console) -> None:
+    """Every field of the experiment: what was asked for, how faithfully it is met, the native key, and why.
+
+    `entries` are `rlmbench.adapter.LedgerEntry` as mappings, the least faithful shown first.
+    """
+    order = ("unsupported", "approximated", "exact")
+    listed = sorted(entries, key=lambda entry: order.index(str(entry["fidelity"])))
+    table = _table("fidelity", "field = asked for", "native", title=f"Fidelity ledger ({len(listed)} fields)")
+    styles = {"exact": "", "approximated": "yellow", "unsupported": "bold red"}
+    for entry in listed:
+        asked = f"{entry['field']} = {words.value_text(entry['value'])}"
+        native = words.native_text(entry)
+        told = "\n".join(text for text in (native, str(entry.get("reason") or "")) if text)
+        table.add_row(_text(entry["fidelity"], styles[str(entry["fidelity"])]), _text(asked), _text(told))
+    console.print(table)
+
+
+def _overview(summaries: Sequence[RunSummary], width: int) -> Table:
+    """The runs side by side. Their ids stand in the table only where all columns fit beside them."""
+    longest = max(len(summary.id) for summary in summaries)
+    named = width >= 84 + longest
+    table = _table("run", "framework", "status", "audit", "#steps", "#step s", "#cover", "#tok/s", "#smp/s", "#probe")
+    for place, summary in enumerate(summaries, start=1):
+        rates = summary.throughput
+        table.add_row(
+            _text(summary.id if named else f"[{place}]"),
+            _text(words.FRAMEWORK_NAMES.get(summary.framework, summary.framework)),
+            _text(summary.status, _STYLES[words.status_state(summary)]),
+            _audit(summary),
+            _text(f"{summary.measured_steps}/{summary.completed_steps}"),
+            _text(_short(summary.step_s.median, numbers.significant)),
+            _text(_short(summary.coverage.median, numbers.share)),
+            _text(_short(rates and rates.step_tokens_per_s, numbers.significant)),
+            _text(_short(rates and rates.samples_per_s, numbers.significant)),
+            _text(_short(summary.probe_overhead, numbers.share)),
+        )
+    return table
+
+
+def _short(value: float | None, form: Any) -> str:
+    """A figure in a narrow column; why it is absent is said below the table."""
+    return "n/a" if value is None else form(value)
+
+
+def _audit(summary: RunSummary) -> Any:
+    if summary.audit is None:
+        return _text("n/a", "dim")
+    return _text("ok", "green") if summary.audit.ok else _text("FAILED", "bold red")
+
+
+def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console) -> None:
+    if summary.failure is not None:
+        _print_failure(summary, manifest, console)
+    reasons = {figure: summary.absent[figure] for figure in ("step_s", "throughput", "coverage", "probe_overhead", "audit") if figure in summary.absent}
+    for reason in dict.fromkeys(reasons.values()):
+        names = ", ".join(figure for figure, given in reasons.items() if given == reason)
+        _hanging(console, "n/a:    ", f"{names}: {reason}")
+    _hanging(console, "steps:  ", measured_text(summary))
+    if summary.audit is not None and not summary.audit.ok:
+        for mismatch in summary.audit.mismatches[:5]:
+            _hanging(console, "audit:  ", mismatch, "bold red")
+    for violation in summary.violations:
+        _hanging(console, "wrong:  ", violation, "bold red")
+    if summary.stages_s:
+        console.print(_stages(summary))
+    if summary.lengths is not None:
+        lengths = summary.lengths
+        _hanging(
+            console,
+            "lengths: ",
+            f"{lengths.samples:,} responses of {lengths.minimum:,} to {lengths.maximum:,} tokens: mean {lengths.mean:,.1f}, "
+            f"p50 {numbers.count(lengths.p50)}, p90 {numbers.count(lengths.p90)}, p99 {numbers.count(lengths.p99)}, "
+            f"{numbers.share(lengths.share_at_cap)} at the cap",
+        )
+    if any(figure.ratio is not None for figure in summary.native.values()):
+        console.print(_native(summary))
+    if manifest is not None:
+        for entry in manifest.ledger:
+            if entry.get("fidelity") != "exact":
+                _hanging(console, f"{entry.get('fidelity')}: ", f"{entry.get('field')}: {entry.get('reason')}", "yellow")
+    console.print()
+
+
+def _stages(summary: RunSummary) -> Table:
+    table = _table("stage", "#median s", "#share", "", "#tokens", "#peak memory", title="Where a measured step's time goes")
+    measured = [step for step in summary.steps if not step.excluded]
+    total_s = sum(step.step_s for step in measured)
+    gap = sum(step.unattributed_s for step in measured) / total_s if total_s else 0.0
+    shares = {**summary.stages_share, "unattributed": gap}
+    medians = {**summary.stages_s, "unattributed": summary.unattributed_s}
+    largest = max(shares.values()) or 1.0
+    for stage in in_order(set(shares)):
+        padding, peaks = summary.padding.get(stage), summary.memory.peak_bytes.get(stage, {})
+        peak = next((peaks[kind] for kind in _MEMORY if kind in peaks), None)
+        table.add_row(
+            _text(style_of(stage).label),
+            _text(numbers.fixed_seconds(medians.get(stage))),
+            _text(numbers.share(shares[stage])),
+            _text(_bar(shares[stage] / largest)),
+            _text(numbers.count(padding.computed_tokens) if padding else ""),
+            _text(numbers.size(peak) if peak is not None else ""),
+        )
+    table.caption = _text(
+        "Tokens are those computed in the measured steps, padding included; memory is the device's reserved peak, or the host's RSS.", "dim"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _bar(part: float) -> str:
+    """A bar of eighths of a character; anything above nothing leaves a trace."""
+    eighths = max(1 if part > 0 else 0, round(part * BAR_WIDTH * 8))
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def _native(summary: RunSummary) -> Table:
+    table = _table("native figure", "#mean", "ours", "#value", "#ratio", "why they differ", title="The framework's own figures beside ours")
+    for key, figure in sorted(summary.native.items()):
+        if figure.canonical is None or figure.ratio is None:
+            continue
+        ours = figure.mean / figure.ratio if figure.ratio else None
+        cells = (key, numbers.plain(figure.mean), figure.canonical, numbers.plain(ours), numbers.ratio(figure.ratio), figure.reason or "")
+        table.add_row(*[_text(cell) for cell in cells])
+    return table
+
+
+def _steps(summary: RunSummary) -> Table:
+    table = _table("#step", "#seconds", "#coverage", "#samples", "#response tok", "#tok/s", "left out because", title="Steps")
+    for step in summary.steps:
+        cells = (
+            str(step.step),
+            numbers.fixed_seconds(step.step_s),
+            _short(step.coverage, numbers.share),
+            _short(step.samples, numbers.count),
+            _short(step.response_tokens, numbers.count),
+            _short(step.tokens_per_s, numbers.significant),
+            step.excluded or "",
+        )
+        table.add_row(*[_text(cell, "dim" if step.excluded else "") for cell in cells])
+    return table
+
+
+def _print_failure(summary: RunSummary, manifest: Manifest | None, console: Console) -> None:
+    failure = summary.failure
+    assert failure is not None
+    _hanging(console, f"{summary.status}: ", f"{words.plain_class(failure.failure_class)}: {failure.message}", "bold red")
+    ended = failure.signal or (None if failure.exit_code is None else f"exit code {failure.exit_code}")
+    where = [("phase", failure.phase), ("step", failure.step), ("stage", failure.stage), ("ended by", ended)]
+    known = ", ".join(f"{name} {value}" for name, value in where if value is not None)
+    if known:
+        _hanging(console, "where:  ", known)
+    if failure.first_cause:
+        _hanging(console, "cause:  ", failure.first_cause)
+    if failure.log_path:
+        _hanging(console, "log:    ", str(Path(summary.path) / failure.log_path))
+    for text in failure.tail[-LOG_LINES:]:
+        _hanging(console, "  | ", text, "dim")
+    command = words.again_command(manifest) if manifest is not None else failure.rerun_command
+    if command:
+        _hanging(console, "again:  ", command)
+
+
+def _manifest_of(summary: RunSummary) -> Manifest | None:
+    """The record behind a summary, or None where it lies elsewhere: its ledger is then not shown."""
+    from rlmbench.records import read_manifest
+
+    try:
+        return read_manifest(Path(summary.path))
+    except UserError:
+        return None
+
+
+def _table(*titles: str, title: str | None = None) -> Table:
+    """An open table; columns whose title begins with ``#`` are of numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for name in titles:
+        number = name.startswith("#")
+        table.add_column(_text(name.removeprefix("#")), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return table
+
+
+def _text(value: object, style: str = "") -> Any:
+    from rich.text import Text
+
+    return Text(str(value), style=style)
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(_text(text, style))
+
+
+def _heading(console: Console, text: str) -> None:
+    from rich.rule import Rule
+
+    console.print()
+    console.print(_text(text, "bold"), overflow="fold")
+    console.print(Rule(characters="─", style="dim"))
+
+
+def _hanging(console: Console, label: str, text: str, style: str = "") -> None:
+    """`label`, and beside it `text`, whose further lines are set in below its first."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=0)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(_text(label, style), _text(text))
+    console.print(grid)

@@ -1,0 +1,131 @@
+"""The reasons to trust a run's figures, or not to, in sentences with their evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rlmbench.report import numbers
+from rlmbench.report.parts import Check, State
+
+if TYPE_CHECKING:
+    from rlmbench.metrics import RunSummary
+    from rlmbench.records import Manifest
+
+COVERAGE_ENOUGH = 0.95
+"""Below this the stage breakdown is incomplete (docs/metrics.md)."""
+PROBE_SHARE_ENOUGH = 0.005
+
+
+def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
+    """Every check, the gravest kind first."""
+    return (
+        _audit(summary),
+        _coverage(summary),
+        _arithmetic(summary),
+        _probe(summary),
+        _measured(summary),
+        _weights(summary),
+        _fidelity(manifest),
+        _hooks(summary),
+    )
+
+
+def _audit(summary: RunSummary) -> Check:
+    audit = summary.audit
+    if audit is None:
+        return Check("Workload audit", "none", numbers.absent(summary.absent.get("audit", "there was no work to compare")))
+    if not audit.ok:
+        first = audit.mismatches[0] if audit.mismatches else "no detail recorded"
+        mismatches = "1 mismatch" if audit.mismatch_count == 1 else f"{audit.mismatch_count:,} mismatches, first"
+        return Check("Workload audit", "bad", f"{mismatches}: {first}")
+    if audit.planned.response_tokens is None:
+        return Check("Workload audit", "ok", f"{audit.samples:,} samples reached the loss as planned; their lengths were left to the model")
+    return Check(
+        "Workload audit", "ok", f"{audit.samples:,} samples and {audit.response_tokens:,} response tokens reached the loss, exactly as planned"
+    )
+
+
+def _coverage(summary: RunSummary) -> Check:
+    coverage = summary.coverage
+    if coverage.median is None:
+        return Check("Coverage", "none", numbers.absent(summary.absent.get("coverage", "no step finished")))
+    state: State = "ok" if coverage.min is not None and coverage.min >= COVERAGE_ENOUGH else "warn"
+    text = f"{numbers.share(coverage.median)} of a step is explained by stages (lowest {numbers.share(coverage.min)}, {coverage.scope})"
+    return Check("Coverage", state, text if state == "ok" else f"{text}; below {numbers.share(COVERAGE_ENOUGH)} the breakdown is incomplete")
+
+
+def _arithmetic(summary: RunSummary) -> Check:
+    if summary.violations:
+        more = len(summary.violations) - 1
+        return Check("Arithmetic", "bad", summary.violations[0] + (f" (and {more} more)" if more else ""))
+    if not summary.steps:
+        return Check("Arithmetic", "none", "no finished step to check")
+    if summary.damaged_lines:
+        return Check("Arithmetic", "warn", f"holds, but {summary.damaged_lines:,} lines of the record could not be read")
+    steps = "the one step" if len(summary.steps) == 1 else f"each of {len(summary.steps):,} steps"
+    return Check("Arithmetic", "ok", f"stages + unattributed - overlap equal {steps} exactly")
+
+
+def _probe(summary: RunSummary) -> Check:
+    if summary.probe_overhead is None:
+        return Check("Probe overhead", "none", numbers.absent(summary.absent.get("probe_overhead")))
+    state: State = "ok" if summary.probe_overhead <= PROBE_SHARE_ENOUGH else "warn"
+    return Check("Probe overhead", state, f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account")
+
+
+def _measured(summary: RunSummary) -> Check:
+    text = measured_text(summary)
+    state: State = "bad" if not summary.measured_steps else "ok" if summary.measured_steps >= 3 else "warn"
+    if state == "warn":
+        text += "; below 3 steps there are no intervals"
+    return Check("Measured steps", state, text)
+
+
+def measured_text(summary: RunSummary) -> str:
+    """How many steps the figures rest on, and which were left out and why."""
+    text = f"{summary.measured_steps:,} of {summary.completed_steps:,} finished steps"
+    if summary.planned_steps and summary.completed_steps < summary.planned_steps:
+        text += f", {summary.planned_steps:,} planned"
+    return text + (f"; left out: {excluded_text(summary)}" if summary.excluded_steps else "")
+
+
+def excluded_text(summary: RunSummary) -> str:
+    """The steps left out by reason, such as ``steps 1, 2 (warm-up)``."""
+    by_reason: dict[str, list[int]] = {}
+    for excluded in summary.excluded_steps:
+        by_reason.setdefault(excluded.reason, []).append(excluded.step)
+    parts = []
+    for reason, steps in by_reason.items():
+        shown = ", ".join(str(step) for step in steps[:6]) + (f" and {len(steps) - 6} more" if len(steps) > 6 else "")
+        parts.append(f"step{'s' if len(steps) > 1 else ''} {shown} ({reason})")
+    return "; ".join(parts)
+
+
+def _weights(summary: RunSummary) -> Check:
+    changed = summary.learning.weights_changed
+    if changed is None:
+        return Check("Weights", "none", numbers.absent(summary.absent.get("learning.weights_changed", "no optimizer step was checked")))
+    return Check("Weights", "ok", "changed by the optimizer") if changed else Check("Weights", "bad", "did not change: nothing was trained")
+
+
+def _fidelity(manifest: Manifest) -> Check:
+    counts = Counter(str(entry.get("fidelity")) for entry in manifest.ledger)
+    if not counts:
+        return Check("Fidelity", "none", numbers.absent("no ledger was recorded"))
+    if counts["unsupported"]:
+        return Check("Fidelity", "bad", f"{counts['unsupported']} fields of the experiment are not supported")
+    if counts["approximated"]:
+        return Check("Fidelity", "warn", f"{counts['exact']} fields exact, {counts['approximated']} approximated: see the ledger")
+    return Check("Fidelity", "ok", f"all {counts['exact']} fields of the experiment are exact")
+
+
+def _hooks(summary: RunSummary) -> Check:
+    attached, missing = len(summary.hooks.attached), summary.hooks.missing
+    if not attached and not missing:
+        return Check("Hooks", "none", numbers.absent("no probe reported"))
+    text = f"{attached} attached"
+    if missing:
+        reason = f" ({missing[0].reason})" if missing[0].reason else ""
+        text += f", {len(missing)} missing: {missing[0].name}{reason}" + (" and others" if len(missing) > 1 else "")
+    return Check("Hooks", "ok" if not missing else "none" if attached else "bad", text)

@@ -1,0 +1,98 @@
+"""Sentences about a run that the terminal and the page share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlmbench.report import numbers
+from rlmbench.report.palette import style_of
+from rlmbench.report.parts import State
+
+if TYPE_CHECKING:
+    from rlmbench.metrics import RunSummary
+    from rlmbench.records import Manifest
+
+CPU_LABEL = "CPU: orchestration, not GPU throughput"
+FRAMEWORK_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
+_STATES: dict[str, State] = {"ok": "ok", "failed": "bad", "interrupted": "warn"}
+
+
+def framework_name(manifest: Manifest) -> str:
+    """The framework as its authors write it, with the version that ran where it is known."""
+    name = FRAMEWORK_NAMES.get(manifest.framework, manifest.framework)
+    version = manifest.environment.packages.get(manifest.framework) if manifest.environment else None
+    return f"{name} {version}" if version else name
+
+
+def on_cpu(manifest: Manifest) -> bool:
+    """Whether the run held no accelerator."""
+    return manifest.environment.device == "cpu" if manifest.environment else not manifest.devices
+
+
+def status_state(summary: RunSummary) -> State:
+    """How good the run's status is."""
+    return _STATES.get(summary.status, "none")
+
+
+def status_word(summary: RunSummary) -> str:
+    """The status, with the class of failure."""
+    return f"{summary.status}: {plain_class(summary.failure_class)}" if summary.failure_class else str(summary.status)
+
+
+def plain_class(failure_class: str) -> str:
+    """A failure class as words."""
+    memory = {"out_of_memory_host": "out of memory (host)", "out_of_memory_device": "out of memory (device)"}
+    return memory.get(failure_class, failure_class.replace("_", " "))
+
+
+def lead(summary: RunSummary) -> str:
+    """The run in one or two sentences."""
+    sentences = []
+    if summary.status != "ok":
+        what = summary.failure.message if summary.failure else f"the run is {summary.status}"
+        sentences.append(what[:1].upper() + what[1:].rstrip(".") + ".")
+    if summary.step_s.median is None or not summary.measured_steps:
+        sentences.append("No step was measured, so there are no figures.")
+        return " ".join(sentences)
+    largest = sorted(summary.stages_share.items(), key=lambda item: -item[1])[:3]
+    parts = listed([f"{style_of(stage).label} ({numbers.share(part)})" for stage, part in largest])
+    steps = "1 measured step" if summary.measured_steps == 1 else f"{summary.measured_steps:,} measured steps"
+    sentences.append(f"A step takes {numbers.seconds(summary.step_s.median)} (median of {steps}). Most of it goes to {parts}.")
+    return " ".join(sentences)
+
+
+def listed(items: Sequence[str]) -> str:
+    """`items` as a reader lists them: a, b and c."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def devices_held(count: int, manifest: Manifest) -> str:
+    """How many devices a rate is over; on a CPU they are the ranks."""
+    kind = "rank" if on_cpu(manifest) else "device"
+    return f"{count:,} {kind}{'s' if count != 1 else ''}"
+
+
+def again_command(manifest: Manifest) -> str:
+    """The command that runs this cell again."""
+    if manifest.failure and manifest.failure.rerun_command:
+        return manifest.failure.rerun_command
+    words = ["rlmbench", "run", manifest.suite, "--framework", manifest.framework, "--scale", manifest.scale]
+    for override in manifest.overrides:
+        words += ["--set", override]
+    return shlex.join(words)
+
+
+def value_text(value: Any) -> str:
+    """A configuration value as its user would write it; empty for none."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def native_text(entry: Mapping[str, Any]) -> str:
+    """`key = value` of a ledger entry in the framework's terms; empty where there is no key."""
+    key = entry.get("native_key")
+    return f"{key} = {value_text(entry.get('native_value'))}" if key else ""

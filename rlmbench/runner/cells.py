@@ -1,0 +1,154 @@
+"""What a command asks for, as cells: one framework, at one scale, once. Everything that can be wrong is found here,
+before anything starts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, find_adapter, installed_adapters
+from rlmbench.environment import default_device, devices
+from rlmbench.errors import UserError
+from rlmbench.experiment import Experiment
+from rlmbench.experiment.load import build_experiment, load_suite
+from rlmbench.experiment.scale import choose_scale
+from rlmbench.runner.schedule import interleave
+from rlmbench.workload.shapes import find_shape
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, as given: enough to ask for the same again."""
+
+    suite: str
+    frameworks: tuple[str, ...]
+    scale: str = "auto"
+    overrides: tuple[str, ...] = ()
+    repeats: int = 1
+    device: str | None = None
+    python: str | None = None
+
+    def command(self, *extra: str) -> str:
+        """The command line that asks for this."""
+        words = ["rlmbench", "run", self.suite]
+        for framework in self.frameworks:
+            words += ["--framework", framework]
+        if self.scale != "auto":
+            words += ["--scale", self.scale]
+        for override in self.overrides:
+            words += ["--set", override]
+        if self.repeats != 1:
+            words += ["--repeats", str(self.repeats)]
+        if self.device:
+            words += ["--device", self.device]
+        if self.python:
+            words += ["--python", self.python]
+        return shlex.join([*words, *extra])
+
+
+@dataclass(frozen=True)
+class Part:
+    """One framework's share of a request: the experiment in its terms, and where it runs."""
+
+    framework: str
+    adapter: Adapter
+    translation: Translation
+    spec: EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to make."""
+
+    framework: str
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request with everything decided. `cells` are in the order in which they run."""
+
+    request: Request
+    suite: str
+    scale: str
+    scale_reason: str
+    device: str
+    experiment: Experiment
+    parts: dict[str, Part] = field(repr=False)
+    cells: tuple[Cell, ...]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why the frameworks cannot run this, a line each."""
+        return [
+            f"{part.framework} cannot run {self.suite} at {self.scale}: {entry.field} = {entry.value!r}: {entry.reason}"
+            for part in self.parts.values()
+            for entry in part.translation.unsupported
+        ]
+
+
+def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
+    """Decide scale, device, experiment and environments for `request`.
+
+    With `force_scale` a scale that this machine is too small for is taken all the same (to look at it).
+
+    Raises:
+        UserError: a name, key or value that does not exist or does not fit.
+    """
+    suite = load_suite(request.suite)
+    gpus = devices()
+    memory = min((gpu["memory_bytes"] for gpu in gpus), default=None)
+    scale, reason = choose_scale(suite, len(gpus), memory, request.scale, force=force_scale)
+    device = request.device or ("cuda" if suite.scales[scale].devices and (default_device() == "cuda" or force_scale) else "cpu")
+    experiment = build_experiment(suite, scale, request.overrides)
+    if experiment.model.shape:
+        find_shape(experiment.model.shape)
+    if request.repeats < 1:
+        raise UserError(f"--repeats {request.repeats}: give at least 1")
+    names = list(installed_adapters()) if request.frameworks == (ALL,) else list(dict.fromkeys(request.frameworks))
+    if not names:
+        raise UserError("no framework is installed: an adapter package must provide one (rlmbench doctor)")
+    if request.python and len(names) > 1:
+        raise UserError("--python names one framework's interpreter: give one --framework with it")
+    parts = {name: _part(name, experiment, device) for name in names}
+    cells = tuple(Cell(framework, repeat) for framework, repeat in interleave(names, request.repeats))
+    return Plan(request, suite.name, scale, reason, device, experiment, parts, cells)
+
+
+def _part(name: str, experiment: Experiment, device: str) -> Part:
+    adapter = find_adapter(name)
+    translation = adapter.translate(experiment, device)
+    return Part(name, adapter, translation, find_environment(adapter, translation.environment, device))
+
+
+def find_environment(adapter: Adapter, name: str, device: str) -> EnvironmentSpec:
+    """The adapter's environment called `name` for `device`.
+
+    Raises:
+        UserError: it has none.
+    """
+    for spec in adapter.environments():
+        if spec.name == name and spec.device == device:
+            return spec
+    have: Sequence[Any] = [f"{spec.name} ({spec.device})" for spec in adapter.environments()]
+    raise UserError(f"{adapter.name} has no environment {name} for {device}; it has {', '.join(have)}")
+
+
+def check_devices(plan: Plan) -> None:
+    """Refuse more devices than this machine has; on a CPU ranks share the cores, and no device is counted.
+
+    Raises:
+        UserError: too few GPUs.
+    """
+    if plan.device == "cuda" and plan.experiment.devices > len(devices()):
+        raise UserError(
+            f"the experiment holds {plan.experiment.devices} GPUs, this machine has {len(devices())}: "
+            "choose a smaller --scale, or lower parallelism.data or placement.rollout_devices with --set"
+        )
+
+

@@ -1,0 +1,251 @@
+"""One run from its folder to its summary. Whatever happens in between, the folder says how far it came and why it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import rlmbench
+from rlmbench.adapter import Launch, RunInputs, installed_adapters
+from rlmbench.environment import Environment, cache_root, devices, host_facts
+from rlmbench.errors import EnvironmentFailure, UserError
+from rlmbench.metrics import RunSummary, summarize, write_summary
+from rlmbench.probe import probe_environment
+from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, Times, Versions, write_manifest
+from rlmbench.records.store import Run
+from rlmbench.records.supervisor import Supervisor
+from rlmbench.records.tables import tables_from_events, write_tables
+from rlmbench.runner.campaign import Campaign
+from rlmbench.runner.cells import Cell, Plan
+from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
+from rlmbench.runner.interrupts import Interrupts
+from rlmbench.runner.progress import Progress
+from rlmbench.runner.schedule import content_hash
+from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
+from rlmbench.runner.watch import ProbeTail
+from rlmbench.workload.inputs import prepare_inputs
+
+# What the user's shell says about Python is meant for rlmbench, not for the framework's interpreter.
+NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PYTHONWARNINGS")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over: its folder's content, its figures, and whether the user asked to stop."""
+
+    run: Run
+    summary: RunSummary
+    interrupted: bool
+
+
+def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
+    """Content hash of a cell: experiment, translation, environment and machine. Equal hashes need no second measurement."""
+    part, host = plan.parts[cell.framework], host_facts()
+    return content_hash(
+        {
+            "suite": plan.suite,
+            "scale": plan.scale,
+            "experiment": plan.experiment.model_dump(mode="json"),
+            "native": dict(part.translation.native),
+            "environment": environment.key,
+            "rlmbench": rlmbench.__version__,
+            "machine": [host["cpu_model"], host["cores"], host["memory_bytes"], [gpu["uuid"] for gpu in devices()]],
+        }
+    )
+
+
+def execute(
+    plan: Plan, cell: Cell, environment: Environment, campaign: Campaign, results_dir: Path, progress: Progress, interrupts: Interrupts
+) -> Ended:
+    """Make one run of `cell` and return it; a run that fails is returned too, with its failure in manifest and summary."""
+    run_dir = _new_folder(plan, cell, results_dir)
+    manifest = _first_manifest(plan, cell, environment, campaign, run_dir.name)
+    write_manifest(run_dir, manifest)
+    began = time.monotonic()
+    try:
+        launch = _prepare(plan, cell, environment, run_dir, progress)
+    except UserError as error:
+        kind = FailureClass.ENVIRONMENT if isinstance(error, EnvironmentFailure) else FailureClass.CONFIGURATION
+        failure = Failure(failure_class=kind, message=str(error), phase="preparing", log_path="logs/prepare.log")
+        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=False)
+    except KeyboardInterrupt:
+        failure = Failure(failure_class=FailureClass.INTERRUPTED, message="interrupted while its inputs were prepared", phase="preparing")
+        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=True)
+    processes = [ProcessLaunch(name=process.name, argv=list(process.argv), env=dict(process.env)) for process in launch.processes]
+    times = manifest.times.model_copy(update={"started_unix_s": time.time()})
+    manifest = manifest.model_copy(update={"launch": processes, "times": times, "status": "running"})
+    write_manifest(run_dir, manifest)
+    tail = ProbeTail(run_dir / "probe")
+    began = time.monotonic()
+    outcome = supervise(
+        launch.processes,
+        cwd=run_dir,
+        log_dir=run_dir / "logs",
+        limits=Limits(plan.experiment.measurement.wall_timeout_s, plan.experiment.measurement.stall_timeout_s),
+        env=_base_environment(plan, cell, run_dir),
+        watch=[run_dir / "probe"],
+        on_tick=_follow(tail, plan.experiment.measurement.steps, progress),
+        interrupts=interrupts,
+    )
+    progress.phase("reading the records")
+    failure = _failure(outcome, launch, run_dir, tail, plan.experiment.measurement.steps)
+    manifest = manifest.model_copy(update={"outcome": _outcome_record(outcome)})
+    return _close(plan, cell, run_dir, manifest, failure, began, interrupted=interrupts.asked)
+
+
+def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
+    """A folder of this run's own; the name sorts by time and says what it is."""
+    suite_dir = results_dir / plan.suite
+    stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{cell.framework}-{plan.scale}-r{cell.repeat}"
+    for attempt in range(100):
+        folder = suite_dir / (f"{stem}-{attempt}" if attempt else stem)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"cannot write results to {suite_dir}: {error.strerror}; choose another place with --results") from None
+        for name in ("probe", "logs", "native", "scratch"):
+            (folder / name).mkdir()
+        return folder.resolve()
+    raise UserError(f"{suite_dir}: too many runs began in this second")
+
+
+def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: Campaign, run_id: str) -> Manifest:
+    part = plan.parts[cell.framework]
+    return Manifest(
+        run_id=run_id,
+        campaign_id=campaign.campaign_id,
+        suite=plan.suite,
+        scale=plan.scale,
+        scale_reason=plan.scale_reason,
+        framework=cell.framework,
+        repeat=cell.repeat,
+        status="planned",
+        experiment=plan.experiment.model_dump(mode="json"),
+        overrides=list(plan.request.overrides),
+        content_hash=cell_hash(plan, cell, environment),
+        ledger=[asdict(entry) for entry in part.translation.ledger],
+        native=dict(part.translation.native),
+        environment=EnvironmentRecord(
+            name=part.spec.name,
+            device=plan.device,
+            key=None if plan.request.python else environment.key,
+            python=str(environment.python),
+            packages=dict(environment.packages),
+        ),
+        host=host_facts(),
+        devices=devices() if plan.device == "cuda" else [],
+        times=Times(created_unix_s=time.time()),
+        versions=Versions(rlmbench=rlmbench.__version__, commit=_commit()),
+        supervisor=Supervisor.current(),
+    )
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that rlmbench runs from; None for an installed package."""
+    git = Path(__file__).parents[2] / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        return (git / head.removeprefix("ref: ")).read_text().strip() if head.startswith("ref: ") else head
+    except OSError:
+        return None
+
+
+def _prepare(plan: Plan, cell: Cell, environment: Environment, run_dir: Path, progress: Progress) -> Launch:
+    part = plan.parts[cell.framework]
+    progress.phase("preparing model and prompts")
+    model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, progress.phase)
+    inputs = RunInputs(run_dir, model_dir, plan_path, environment.python, plan.device)
+    return part.adapter.launch(part.translation, plan.experiment, inputs)
+
+
+def _base_environment(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:
+    """The environment of every process of the run, before the adapter's own variables."""
+    adapter, measure = plan.parts[cell.framework].adapter, plan.experiment.measurement
+    env = {key: value for key, value in os.environ.items() if key not in NOT_PASSED_ON}
+    env |= probe_environment(
+        run_dir / "probe",
+        adapter.probe_module(),
+        enabled=measure.probe,
+        synchronize=measure.synchronize_stages,
+        roots=[adapter.probe_path()],
+    )
+    threads = str(measure.threads_per_process)
+    env |= {"RLMBENCH_DEVICE": plan.device, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    if plan.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    return env
+
+
+def _follow(tail: ProbeTail, steps: int, progress: Progress) -> Callable[[Tick], None]:
+    """Show where the run is, from what its probe has written."""
+
+    def on_tick(tick: Tick) -> None:
+        state = tail.poll()
+        if not tick.is_main:
+            progress.phase(f"starting {tick.process}")
+        elif state.step == 0:
+            progress.phase("starting the trainer")
+        else:
+            progress.phase("training" if state.steps_done < steps else "ending")
+            progress.step(min(state.step, steps), steps, state.last_step_s, state.tokens_per_s, state.seconds_left(steps))
+            progress.stage(state.stage)
+
+    return on_tick
+
+
+def _failure(outcome: Outcome, launch: Launch, run_dir: Path, tail: ProbeTail, steps: int) -> Failure | None:
+    state = tail.poll()
+    logs = [_log(run_dir, process.name) for process in launch.processes]
+    found = classify(outcome, logs, Position(state.step, state.stage, state.steps_done, steps))
+    return Failure.model_validate(found.as_dict()) if found else None
+
+
+def _log(run_dir: Path, process: str) -> ProcessLog:
+    path = run_dir / "logs" / f"{process}.log"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return ProcessLog(process, str(path.relative_to(run_dir)), text)
+
+
+def _outcome_record(outcome: Outcome) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(json.dumps(asdict(outcome), default=str))
+    return record
+
+
+def _close(
+    plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: Failure | None, began: float, *, interrupted: bool
+) -> Ended:
+    """Write what the run was: tables, verdict, summary."""
+    shutil.rmtree(run_dir / "scratch", ignore_errors=True)
+    if failure:
+        failure = failure.model_copy(update={"rerun_command": plan.request.command()})
+    status = "ok" if failure is None else "interrupted" if failure.failure_class == FailureClass.INTERRUPTED else "failed"
+    times = manifest.times.model_copy(update={"ended_unix_s": time.time(), "wall_s": time.monotonic() - began})
+    manifest = manifest.model_copy(update={"status": status, "failure": failure, "times": times})
+    write_manifest(run_dir, manifest)
+    write_tables(run_dir, tables_from_events(run_dir))
+    summary = summarize(Run(run_dir), plan.parts[cell.framework].adapter.native_metrics())
+    if summary.status != manifest.status:  # trained to the end, but not the work that was asked for
+        found = summary.failure.model_copy(update={"rerun_command": plan.request.command()}) if summary.failure else None
+        manifest = manifest.model_copy(update={"status": summary.status, "failure": found})
+        summary = summary.model_copy(update={"failure": found})
+        write_manifest(run_dir, manifest)
+    write_summary(run_dir, summary)
+    return Ended(Run(run_dir), summary, interrupted)
+
+
+def summarized(run: Run) -> RunSummary:
+    """The figures of a recorded run: those kept with it, or derived again where it was ended before it had any."""
+    kept = run.summary
+    if kept is not None:
+        return RunSummary.model_validate(kept)
+    adapters = installed_adapters()
+    adapter = adapters.get(run.manifest.framework)
+    return summarize(run, adapter.native_metrics() if adapter else None)

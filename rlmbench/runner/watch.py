@@ -1,0 +1,127 @@
+"""Where a running framework is, read from what its probe has written so far (see docs/records.md)."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+STEPS_OF_TOKENS_KEPT = 3  # ranks may flush a step's last losses after the driver has closed the step
+
+
+@dataclass
+class ProbeState:
+    """What the probe has told.
+
+    `step` is the step under way or last ended (0 before the first), `stage` the stage under way (None between stages;
+    a stage left by an exception stays). `last_step_s` and `tokens_per_s` are of the last step that ended: the prompt
+    and response tokens of its trained samples over its seconds, each sample once however many epochs train on it.
+    None is "not known yet". `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
+    """
+
+    step: int = 0
+    stage: str | None = None
+    steps_done: int = 0
+    last_step_s: float | None = None
+    tokens_per_s: float | None = None
+    last_event_ns: int | None = None
+    step_seconds: list[float] = field(default_factory=list)
+
+    def seconds_left(self, steps_planned: int) -> float | None:
+        """An estimate for the steps not yet ended: the median of those that did, the first left out once there are others."""
+        if not self.step_seconds:
+            return None
+        return statistics.median(self.step_seconds[1:] or self.step_seconds) * max(0, steps_planned - self.steps_done)
+
+
+@dataclass
+class _File:
+    """How far one probe file has been read. `leads` tells whether its process drives the loop; only that one's stages are shown."""
+
+    offset: int = 0
+    rest: bytes = b""
+    leads: bool = False
+
+
+class ProbeTail:
+    """Follows the probe files of one run. Call `poll` to read on; it copes with absent folders and half-written lines."""
+
+    def __init__(self, probe_dir: Path) -> None:
+        self._probe_dir = probe_dir
+        self._files: dict[Path, _File] = {}
+        self._tokens: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._last_ended = 0
+        self.state = ProbeState()
+
+    def poll(self) -> ProbeState:
+        """Read what has been appended since, and return the state, which later calls update in place."""
+        for path in sorted(self._probe_dir.glob("*.jsonl")):
+            file = self._files.setdefault(path, _File())
+            for event in self._new_events(path, file):
+                self._take(event, file, path.name)
+        return self.state
+
+    @staticmethod
+    def _new_events(path: Path, file: _File) -> list[dict[str, Any]]:
+        try:
+            with path.open("rb") as handle:
+                handle.seek(file.offset)
+                data = handle.read()
+        except OSError:
+            return []
+        file.offset += len(data)
+        *lines, file.rest = (file.rest + data).split(b"\n")
+        events = []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:  # a line that a killed process left half-written, continued by another's
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+    def _take(self, event: dict[str, Any], file: _File, name: str) -> None:
+        time_ns = event.get("end_ns") or event.get("t_ns") or event.get("mono_ns")
+        if time_ns:
+            self.state.last_event_ns = max(self.state.last_event_ns or 0, time_ns)
+        match event.get("ev"):
+            case "process":
+                file.leads = event.get("role") == "driver"
+            case "begin" if file.leads:
+                self.state.step = max(self.state.step, event.get("step") or 0)
+                self.state.stage = event.get("stage")
+            case "span" if file.leads and event.get("parent") is None and "error" not in event:
+                if event.get("stage") == self.state.stage:
+                    self.state.stage = None
+            case "loss":
+                self._take_loss(event, name)
+            case "step":
+                self._take_step(event)
+
+    def _take_loss(self, event: dict[str, Any], name: str) -> None:
+        tokens = self._tokens.setdefault(event["step"], {})
+        for row, sample, _, prompt_tokens, response_tokens in event["rows"]:
+            key = (row, sample) if row is not None else (name, event["t_ns"], sample)  # unmatched samples are kept apart
+            tokens[key] = prompt_tokens + response_tokens
+        for old in [step for step in self._tokens if step <= event["step"] - STEPS_OF_TOKENS_KEPT]:
+            del self._tokens[old]
+        self._update_rate()
+
+    def _take_step(self, event: dict[str, Any]) -> None:
+        state = self.state
+        state.step = max(state.step, event["step"])
+        state.steps_done += 1
+        self._last_ended = event["step"]
+        state.last_step_s = (event["end_ns"] - event["start_ns"]) / 1e9
+        state.step_seconds.append(state.last_step_s)
+        self._update_rate()
+
+    def _update_rate(self) -> None:
+        """Tokens of the last step that ended, over its seconds; the step under way is not that one."""
+        state = self.state
+        tokens = self._tokens.get(self._last_ended)
+        if tokens and state.last_step_s:
+            state.tokens_per_s = sum(tokens.values()) / state.last_step_s

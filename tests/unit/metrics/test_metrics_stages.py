@@ -1,0 +1,161 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlmbench.metrics.stages import (
+    Segment,
+    StepStages,
+    Window,
+    _flatten,
+    check_identity,
+    clock_offsets_ns,
+    innermost_segments,
+    stage_breakdown,
+    union_ns,
+    worker_busy,
+)
+
+
+def test_union_counts_common_time_once():
+    assert union_ns([]) == 0
+    assert union_ns([(0, 10), (5, 20), (30, 40), (32, 35)]) == 30  # 0-20 and 30-40
+    assert union_ns([(10, 20), (0, 10)]) == 20
+
+
+def test_nested_spans_give_their_innermost_stage(tables_of, span):
+    tables = tables_of(span("generation", 0, 100), span("reward", 40, 60), span("wait", 50, 55))
+    assert innermost_segments(tables.spans) == [
+        Segment(0, 40, "generation", None),
+        Segment(40, 50, "reward", None),
+        Segment(50, 55, "wait", None),
+        Segment(55, 60, "reward", None),
+        Segment(60, 100, "generation", None),
+    ]
+
+
+def test_a_substage_reaches_into_spans_of_its_own_stage_only(tables_of, span):
+    tables = tables_of(
+        span("actor_update", 0, 100, substage="forward"),
+        span("actor_update", 10, 20),
+        span("wait", 30, 40),
+        span("actor_update", 50, 60, substage="optimizer"),
+    )
+    parts = stage_breakdown(innermost_segments(tables.spans), [Window(1, 0, 100)])[0]
+    assert parts.substages_ns == {("actor_update", "forward"): 80, ("actor_update", "optimizer"): 10}  # 100 - 10 wait - 10 optimizer
+    assert parts.stages_ns == {"actor_update": 90, "wait": 10}
+
+
+def test_spans_that_meet_or_start_together(tables_of, span):
+    tables = tables_of(span("data", 0, 10), span("generation", 10, 30), span("reward", 10, 20, id=11))
+    parts = stage_breakdown(innermost_segments(tables.spans), [Window(1, 0, 30)])[0]
+    assert parts.stages_ns == {"data": 10, "reward": 10, "generation": 10}
+    assert (parts.overlap_ns, parts.unattributed_ns) == (0, 0)
+
+
+def test_stages_that_run_at_once_on_two_threads_both_count_and_overlap_is_its_own_figure(tables_of, span):
+    tables = tables_of(span("generation", 10, 60, thread=1), span("reward", 40, 80, thread=2), span("reward", 50, 70, thread=3))
+    parts = stage_breakdown(innermost_segments(tables.spans), [Window(1, 0, 100)])[0]
+    assert parts.stages_ns == {"generation": 50, "reward": 40}
+    assert parts.overlap_ns == 20  # 40 to 60; reward beside reward is no overlap of stages
+    assert parts.unattributed_ns == 30  # 0-10 and 80-100
+    assert parts.coverage == pytest.approx(0.7)
+    assert check_identity(parts) is None  # 90 + 30 - 20 = 100
+
+
+def test_three_stages_at_once_overlap_twice(tables_of, span):
+    tables = tables_of(span("generation", 0, 10, thread=1), span("reward", 0, 10, thread=2), span("wait", 0, 10, thread=3))
+    parts = stage_breakdown(innermost_segments(tables.spans), [Window(1, 0, 10)])[0]
+    assert (parts.overlap_ns, parts.unattributed_ns) == (20, 0)  # 30 + 0 - 20 = 10
+
+
+def test_a_span_across_steps_counts_in_each_for_its_part(tables_of, span):
+    tables = tables_of(span("weight_sync", 90, 320), span("data", 350, 1000))
+    windows = [Window(1, 100, 200), Window(2, 200, 300), Window(3, 300, 400)]
+    steps = stage_breakdown(innermost_segments(tables.spans), windows)
+    assert [step.stages_ns for step in steps] == [{"weight_sync": 100}, {"weight_sync": 100}, {"weight_sync": 20, "data": 50}]
+    assert [step.unattributed_ns for step in steps] == [0, 0, 30]
+
+
+def test_a_group_of_stages_is_their_union(tables_of, span):
+    tables = tables_of(span("reward", 0, 40, thread=1), span("old_logprob", 20, 50, thread=2), span("actor_update", 50, 90))
+    parts = stage_breakdown(innermost_segments(tables.spans), [Window(1, 0, 100)])[0]
+    assert parts.groups_ns == {"assessment": 50, "training": 40}
+
+
+def test_a_step_without_spans_is_unattributed(tables_of):
+    parts = stage_breakdown(innermost_segments(tables_of().spans), [Window(1, 0, 100)])[0]
+    assert (parts.stages_ns, parts.unattributed_ns, parts.coverage) == ({}, 100, 0)
+
+
+def test_identity_names_the_step_and_both_sums():
+    broken = StepStages(step=7, step_ns=100, stages_ns={"reward": 60}, substages_ns={}, groups_ns={}, overlap_ns=10, unattributed_ns=40)
+    assert check_identity(broken) == "step 7: stages + unattributed - overlap are 90 ns, but the step took 100 ns"
+
+
+@st.composite
+def nested_spans(draw):
+    """Properly nested spans on up to 3 threads, times below 40."""
+    spans = []
+
+    def fill(thread, start, end, depth):
+        while start < end and depth < 4 and draw(st.booleans()):
+            begin = draw(st.integers(start, end - 1))
+            finish = draw(st.integers(begin + 1, end))
+            spans.append((thread, begin, finish, draw(st.sampled_from("abc")), depth))
+            fill(thread, begin, finish, depth + 1)
+            start = finish
+
+    for thread in range(draw(st.integers(1, 3))):
+        fill(thread, 0, 40, 0)
+    return spans
+
+
+@settings(max_examples=50, deadline=None)
+@given(nested_spans())
+def test_figures_equal_a_count_of_every_nanosecond(spans):
+    segments = []
+    for thread in range(3):
+        own = sorted((span for span in spans if span[0] == thread), key=lambda span: (span[1], -span[2], span[4]))
+        _flatten(((start, end, stage, None) for _, start, end, stage, _ in own), segments)
+    parts = stage_breakdown(segments, [Window(1, 5, 35)])[0]
+
+    running = []  # the set of innermost stages in each nanosecond, by brute force
+    for now in range(5, 35):
+        open_spans = [[span for span in spans if span[0] == thread and span[1] <= now < span[2]] for thread in range(3)]
+        running.append({max(on_thread, key=lambda span: span[4])[3] for on_thread in open_spans if on_thread})
+
+    assert parts.stages_ns == {stage: count for stage in "abc" if (count := sum(stage in now for now in running))}
+    assert parts.unattributed_ns == sum(not now for now in running)
+    assert parts.overlap_ns == sum(max(len(now) - 1, 0) for now in running)
+    assert check_identity(parts) is None
+
+
+def test_worker_busy_is_minimum_mean_and_maximum_over_processes(tables_of, span):
+    tables = tables_of(
+        {
+            "rank-0": [span("actor_update", 0, 100), span("generation", 100, 200)],
+            "rank-1": [span("actor_update", 0, 60), span("wait", 20, 40, id=2)],
+        }
+    )
+    busy = worker_busy(tables.spans, tables.processes, [Window(1, 0, 200)], driver="rank-0")[1]
+    update = busy["actor_update"]
+    assert (update.minimum_s, update.mean_s, update.maximum_s) == pytest.approx((40e-9, 70e-9, 100e-9))  # 60 - 20 of waiting
+    assert update.skew == pytest.approx(0.3)  # (100 - 70) / 100
+    assert busy["generation"].processes == 1, "a process that never generates is not an idle generator"
+
+
+def test_another_nodes_clock_is_moved_by_its_pair(tables_of, span):
+    def process(boot, mono_ns, real_ns):
+        return {"ev": "process", "boot_id": boot, "mono_ns": mono_ns, "real_ns": real_ns, "argv": []}
+
+    tables = tables_of(
+        {
+            "driver": [process("a", 100, 5100)],
+            "same-node": [process("a", 900, 5901)],
+            "other-node": [process("b", 2000, 5200), span("generation", 2010, 2030)],
+        }
+    )
+    # real - mono is 5000 on the driver and 3200 on the other node: its 2010 is real 5210, the driver's 210.
+    assert clock_offsets_ns(tables.processes, "driver") == {"driver": 0, "same-node": 0, "other-node": -1800}
+    busy = worker_busy(tables.spans, tables.processes, [Window(1, 200, 220)], driver="driver")[1]
+    assert busy["generation"].maximum_s == pytest.approx(10e-9)  # 210 to 230, cut at 220
