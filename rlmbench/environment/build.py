@@ -68,13 +68,20 @@ def ensure(
 
 
 def _build_logged(spec: EnvironmentSpec, folder: Path, lock: int, progress: Progress) -> Environment:
-    """Build with a log; whatever goes wrong, the half-built folder is removed and the first error named."""
+    """Build with a log; when it fails, remove the half-built folder and name the first error.
+
+    An interrupted build stays half-built, since removing it takes longer than a Ctrl-C should: the next one does that.
+    """
     log_path = cache.log_path(folder)
     log_path.parent.mkdir(parents=True, exist_ok=True)
     again = f"see {log_path}; try again with `rlmbench env create {spec.name} --device {spec.device}`"
     try:
         with log_path.open("w") as log:
-            return _build(spec, folder, lock, log, progress)
+            try:
+                return _build(spec, folder, lock, log, progress)
+            except Exception:
+                cache.discard(folder)
+                raise
     except CommandFailed as failed:
         cause = pip.first_error(failed.output) or (failed.output[-1:] or [f"{failed.command.phase} ended with {failed}"])[0]
         raise EnvironmentFailure(f"{spec.name} for {spec.device} could not be built: {cause}; {again}") from failed
@@ -82,9 +89,6 @@ def _build_logged(spec: EnvironmentSpec, folder: Path, lock: int, progress: Prog
         raise EnvironmentFailure(f"{spec.name} for {spec.device} could not be built: {error}; {again}") from error
     except EnvironmentFailure as error:
         raise EnvironmentFailure(f"{error}; {again}") from error
-    finally:
-        if cache.load(folder) is None:
-            cache.discard(folder)
 
 
 def _build(spec: EnvironmentSpec, folder: Path, lock: int, log: TextIO, progress: Progress) -> Environment:
@@ -150,11 +154,9 @@ class _Waiting:
     def __init__(self, spec: EnvironmentSpec, progress: Progress) -> None:
         self._text = f"waiting for another process that builds {spec.name} for {spec.device}"
         self._progress = progress
-        self._began = self._said = time.monotonic()
-        self._first = True
+        self._next_at = 0.0
 
     def __call__(self) -> None:
-        now = time.monotonic()
-        if self._first or now - self._said >= SIGN_OF_LIFE_S:
-            self._progress(f"{self._text} ({now - self._began:.0f} s)")
-            self._first, self._said = False, now
+        if time.monotonic() >= self._next_at:
+            self._progress(self._text)
+            self._next_at = time.monotonic() + SIGN_OF_LIFE_S

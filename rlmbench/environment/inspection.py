@@ -20,6 +20,12 @@ def _torch_facts():
 
 
 def _describe(modules):
+    # Before any import: some packages put folders of their own on the import path, with distributions in them.
+    packages = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            packages.setdefault(name.lower().replace("_", "-").replace(".", "-"), distribution.version)
     failures = {}
     for module in modules:
         print("importing " + module, flush=True)
@@ -27,11 +33,6 @@ def _describe(modules):
             importlib.import_module(module)
         except BaseException as error:  # an import may raise anything, SystemExit included, and all of it is the finding
             failures[module] = {"error": "{}: {}".format(type(error).__name__, error), "traceback": traceback.format_exc()}
-    packages = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            packages.setdefault(name.lower().replace("_", "-").replace(".", "-"), distribution.version)
     return {
         "python_version": platform.python_version(),
         "packages": dict(sorted(packages.items())),

@@ -22,7 +22,6 @@ _MISDIRECTING = frozenset(
 _START = "import ctypes, runpy; ctypes.CDLL(None).prctl(1, 9); runpy.run_module('pip', run_name='__main__', alter_sys=True)"
 # The check after the build writes byte code, for what a run imports and not for all there is.
 _OPTIONS = ("--no-input", "--no-color", "--progress-bar=off", "--disable-pip-version-check", "--no-compile")
-_COLLECTING = re.compile(r"^Collecting (?P<name>[A-Za-z0-9._-]+)")
 _PROCESSING = re.compile(r"^Processing (?P<path>\S+)")
 _DOWNLOADING = re.compile(r"^\s*(?P<verb>Downloading|Using cached) (?P<file>\S+)(?P<size> \([^)]+\))?")
 _INSTALLING = re.compile(r"^Installing collected packages: (?P<names>.+)")
@@ -75,8 +74,6 @@ def phase(line: str) -> str | None:
         return f"{verb} {found['file'].rpartition('/')[2]}{found['size'] or ''}"
     if found := _PROCESSING.match(line):
         return f"reading {found['path'].rpartition('/')[2]}"
-    if found := _COLLECTING.match(line):
-        return f"looking up {found['name']}"
     if found := _INSTALLING.match(line):
         names = found["names"].split(", ")
         return f"installing {names[0]}" if len(names) == 1 else f"installing {len(names)} packages: {', '.join(names[:4])}, ..."

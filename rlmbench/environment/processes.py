@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 SIGN_OF_LIFE_S = 4.0
+SHORTEST_PHASE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,16 @@ def run_together(
 ) -> list[list[str]]:
     """Run `commands` at the same time until all have ended; returns the lines each one printed.
 
-    `progress` gets the phase whenever it changes, and at least every `SIGN_OF_LIFE_S` seconds. The file descriptors
-    `keep_open` are inherited by the commands. When one fails, or on any exception here, the others are killed.
+    `progress` gets the phases whenever they change, though not more often than every `SHORTEST_PHASE_S` seconds, and
+    again after `SIGN_OF_LIFE_S` seconds without a change. The file descriptors `keep_open` are inherited by the commands. When one fails, or on any exception here, the others are killed.
 
     Raises:
         CommandFailed: the first command that ended with a code other than 0.
     """
     lines: queue.Queue[tuple[_Running, str | None]] = queue.Queue()
     running: list[_Running] = []
-    readers: list[threading.Thread] = []
     try:
+        progress("; ".join(command.phase for command in commands))
         for command in commands:
             log.write(f"$ {' '.join(command.argv[:1])} ... ({command.phase})\n")
             process = subprocess.Popen(
@@ -69,9 +70,7 @@ def run_together(
                 pass_fds=keep_open,
             )
             running.append(_Running(command, process, command.phase))
-            progress(command.phase)
-            readers.append(threading.Thread(target=_read, args=(running[-1], lines), daemon=True))
-            readers[-1].start()
+            threading.Thread(target=_read, args=(running[-1], lines), daemon=True).start()
         _follow(running, lines, log, progress)
         return [one.output for one in running]
     finally:
@@ -91,14 +90,18 @@ def _read(one: _Running, lines: queue.Queue[tuple[_Running, str | None]]) -> Non
 def _follow(
     running: Sequence[_Running], lines: queue.Queue[tuple[_Running, str | None]], log: TextIO, progress: Callable[[str], None]
 ) -> None:
-    began = shown = time.monotonic()
     alive = list(running)
+    shown_at, shown = time.monotonic(), ""
     while alive:
+        phases = "; ".join(dict.fromkeys(one.phase for one in alive))
+        due = shown_at + (SIGN_OF_LIFE_S if phases == shown else SHORTEST_PHASE_S)
+        if time.monotonic() >= due:
+            progress(phases)
+            shown_at, shown = time.monotonic(), phases
+            continue
         try:
-            one, line = lines.get(timeout=max(0.0, shown + SIGN_OF_LIFE_S - time.monotonic()))
+            one, line = lines.get(timeout=max(0.0, due - time.monotonic()))
         except queue.Empty:
-            progress(f"{'; '.join(other.phase for other in alive)} ({time.monotonic() - began:.0f} s)")
-            shown = time.monotonic()
             continue
         if line is None:
             alive.remove(one)
@@ -107,7 +110,4 @@ def _follow(
             continue
         one.output.append(line)
         log.write(line + "\n")
-        if (phase := one.command.phase_of(line)) is not None:
-            one.phase = phase
-            progress(phase)
-            shown = time.monotonic()
+        one.phase = one.command.phase_of(line) or one.phase

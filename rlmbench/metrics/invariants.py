@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import isclose
 
 from rlmbench.metrics.figures import RunSummary, StepFigures
-from rlmbench.records.vocabulary import STAGES, STARTUP
+from rlmbench.records.vocabulary import STAGES, STARTUP, SUBSTAGES
 
 _SECOND_TOLERANCE = 1e-6
 
@@ -16,7 +16,7 @@ _SECOND_TOLERANCE = 1e-6
 def check_invariants(summary: RunSummary) -> list[str]:
     """The violations, a sentence each; empty for a sound record.
 
-    Per step: stages + unattributed - overlap = step, coverage and probe share in [0, 1], known stages; steps in order,
+    Per step: stages + unattributed - overlap = step, coverage and probe share in [0, 1], known stages and substages; steps in order,
     without overlap, each once; measured and excluded steps add up; throughput x time = work; padding share in [0, 1].
     """
     found = [sentence for step in summary.steps for sentence in _of_step(step)]
@@ -26,6 +26,8 @@ def check_invariants(summary: RunSummary) -> list[str]:
             f"{summary.measured_steps} measured and {len(summary.excluded_steps)} excluded steps are not the {summary.completed_steps} completed ones"
         )
     found += _of_throughput(summary)
+    unknown = {name for name in summary.substages_s if name.rpartition(".")[2] not in SUBSTAGES}
+    found += [f"unknown substage {name!r}" for name in sorted(unknown)]
     for stage, padding in summary.padding.items():
         if not _share(padding.padding_share):
             found.append(f"{stage}: {padding.valid_tokens} valid tokens exceed the {padding.computed_tokens} computed ones")

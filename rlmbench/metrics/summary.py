@@ -330,6 +330,7 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
     spans = "no spans were recorded (measurement.probe is off, or no hook attached)"
     steps = "no step was measured"
     nothing = not summary.measured_steps
+    on_device = any("torch_allocated_peak_bytes" in peaks for peaks in summary.memory.peak_bytes.values())
     reasons = [
         _Reason("audit", summary.audit is None, "there is no plan, or no process recorded anything"),
         _Reason("step_s", nothing, steps),
@@ -342,6 +343,7 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         _Reason("substages_s", not summary.substages_s, "no span is divided into substages"),
         _Reason("padding", not summary.padding, "no span and no loss recorded computed tokens"),
         _Reason("memory.peak_bytes", not summary.memory.peak_bytes, "no span recorded a memory peak"),
+        _Reason("memory.device", not on_device, "no span recorded torch's memory, as on a run without an accelerator"),
         _Reason(
             "memory.growth_bytes_per_step", summary.memory.growth_bytes_per_step is None, "fewer than 3 measured steps with a resident set"
         ),

@@ -33,7 +33,7 @@ class Failure(Record):
 
     failure_class: str = Field(description=f"One of {', '.join(FAILURE_CLASSES)}.")
     message: str = Field(description="One line for a person.")
-    phase: str | None = Field(default=None, description="Phase of the run: preparing, starting, running, ending.")
+    phase: str | None = Field(default=None, description="How far it had come: preparing, server, startup, training or shutdown.")
     step: int | None = Field(default=None, description="Step it was in; 0 before the first.")
     stage: str | None = None
     first_cause: str | None = Field(default=None, description="The first error of the first process that failed, quoted.")

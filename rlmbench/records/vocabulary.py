@@ -37,17 +37,17 @@ STAGE_GROUPS: dict[str, tuple[str, ...]] = {
 
 SUBSTAGES = ("prefill", "decode", "forward", "backward", "optimizer")
 
-STATUSES = ("planned", "running", "ok", "failed", "interrupted")
-
 FAILURE_CLASSES = (
     "environment",
     "configuration",
     "out_of_memory_host",
     "out_of_memory_device",
     "hang",
+    "timeout",
     "crash",
     "killed",
     "framework_error",
     "audit",
+    "interrupted",
 )
 """Why a run did not succeed. `audit`: it ended well, but did other work than planned."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
     from rlmbench.records import Manifest, Run
 
-BAR_WIDTH = 20
+BAR_WIDTH = 16
 LOG_LINES = 10
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "none": "dim"}
 _MARKS = {"ok": "ok ", "warn": "!  ", "bad": "X  ", "none": "-  "}
@@ -54,8 +54,8 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console) -> None:
         console.print(_steps(summary))
     if manifest.ledger:
         print_ledger(manifest.ledger, console)
-    _hanging(console, "folder: ", str(run.path))
-    _hanging(console, "again:  ", words.again_command(manifest))
+    _to_copy(console, "folder: ", str(run.path))
+    _to_copy(console, "again:  ", words.again_command(manifest))
 
 
 def print_ledger(entries: Iterable[Mapping[str, Any]], console: Console) -> None:
@@ -212,12 +212,12 @@ def _print_failure(summary: RunSummary, manifest: Manifest | None, console: Cons
     if failure.first_cause:
         _hanging(console, "cause:  ", failure.first_cause)
     if failure.log_path:
-        _hanging(console, "log:    ", str(Path(summary.path) / failure.log_path))
+        _to_copy(console, "log:    ", str(Path(summary.path) / failure.log_path))
     for text in failure.tail[-LOG_LINES:]:
         _hanging(console, "  | ", text, "dim")
     command = words.again_command(manifest) if manifest is not None else failure.rerun_command
     if command:
-        _hanging(console, "again:  ", command)
+        _to_copy(console, "again:  ", command)
 
 
 def _manifest_of(summary: RunSummary) -> Manifest | None:
@@ -269,3 +269,8 @@ def _hanging(console: Console, label: str, text: str, style: str = "") -> None:
     grid.add_column(overflow="fold")
     grid.add_row(_text(label, style), _text(text))
     console.print(grid)
+
+
+def _to_copy(console: Console, label: str, text: str) -> None:
+    """A path or command on one line however long, so that it can be copied."""
+    console.print(_text(f"{label}{text}"), soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -128,20 +129,25 @@ def test_leftovers_of_an_ended_command_are_ended_and_named(run: Callable[..., Ou
 def test_success_and_the_command_s_surroundings(run: Callable[..., Outcome], tmp_path: Path) -> None:
     code = """
 import os, signal, sys
-assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Python leaves an inherited "ignore" alone
 assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 assert os.getsid(0) == os.getpid() and sys.stdin.read() == ""
+assert os.getsid(os.getppid()) == os.getppid()  # a terminal's Ctrl-C does not reach the guard
 print(os.environ["EXTRA"], os.getcwd(), sorted(os.listdir("/proc/self/fd")), file=sys.stderr)
 """
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        outcome = run(Process("main", python(code), env={"EXTRA": "x" * 100_000}))  # more than a pipe holds
-    finally:
-        signal.signal(signal.SIGINT, before)
+    outcome = run(Process("main", python(code), env={"EXTRA": "x" * 100_000}))  # more than a pipe holds
     log = (tmp_path / "main.log").read_text()
     assert outcome.ok, log
     assert log.split() == ["x" * 100_000, str(tmp_path), "['0',", "'1',", "'2',", "'3']"]  # 3 is listdir's own
     assert outcome.leftovers == ()
+
+
+def test_the_command_ignores_no_signal(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job put in the background
+    try:
+        assert run(Process("main", (shutil.which("grep") or "", "SigIgn", "/proc/self/status"))).ok
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "main.log").read_text().split() == ["SigIgn:", "0" * 16]
 
 
 def test_death_by_signal_is_told(run: Callable[..., Outcome]) -> None:
@@ -163,7 +169,9 @@ def test_a_sleeping_child_stalls(run: Callable[..., Outcome], mark: str) -> None
 
 
 def test_a_stopped_child_stalls_and_is_ended(run: Callable[..., Outcome], mark: str) -> None:
+    begun_at = time.monotonic()
     outcome = run(Process("main", python("import os; os.kill(os.getpid(), 19)")), stall_timeout_s=2, grace_s=20)
+    assert time.monotonic() - begun_at < 10  # it was woken to hear SIGTERM, not left for SIGKILL
     assert outcome.reason is Reason.STALL_TIMEOUT and not marked(mark)
 
 

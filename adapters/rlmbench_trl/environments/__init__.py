@@ -13,6 +13,11 @@ from rlmbench.adapter import EnvironmentSpec
 _HERE = Path(__file__).parent
 _COMMON = ("torch", "transformers", "accelerate", "datasets", "transformers.models.qwen3.modeling_qwen3")
 _TRL_1_16 = (*_COMMON, "trl.trainer.grpo_trainer", "trl.trainer.rloo_trainer")
+# What vLLM imports in its engine process, where it knows the device; without a GPU its CUDA worker cannot be imported.
+_VLLM = {
+    "cpu": ("vllm.entrypoints.llm", "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen3"),
+    "cuda": ("vllm.entrypoints.llm", "vllm.v1.engine.core"),
+}
 
 
 def _spec(name: str, device: str, summary: str, check_imports: tuple[str, ...], trl: str) -> EnvironmentSpec:
@@ -32,6 +37,6 @@ ENVIRONMENTS: tuple[EnvironmentSpec, ...] = tuple(
     for spec in (
         _spec("trl", device, "TRL 1.16.0: GRPO and RLOO, generation by transformers", _TRL_1_16, "1.16.0"),
         _spec("trl-ppo", device, "TRL 1.12.0: the last release with PPO", (*_COMMON, "trl.experimental.ppo"), "1.12.0"),
-        _spec("trl-vllm", device, "TRL 1.16.0: GRPO and RLOO, generation by vLLM", (*_TRL_1_16, "vllm"), "1.16.0"),
+        _spec("trl-vllm", device, "TRL 1.16.0: GRPO and RLOO, generation by vLLM", (*_TRL_1_16, *_VLLM[device]), "1.16.0"),
     )
 )

@@ -209,6 +209,12 @@ def test_rewards_without_a_row_are_compared_as_multisets(synthetic):
     _assert_caught(synthetic, "step 2: 4 rewards with sum 2.25 are not the 4 planned with sum 2")
 
 
+def test_a_missing_reward_without_a_row_is_caught(synthetic):
+    _forget_rows(synthetic)
+    synthetic.only("reward", 2)[0]["rows"].pop()
+    _assert_caught(synthetic, "step 2: 3 rewards with sum 1.25 are not the 4 planned with sum 2")
+
+
 def test_each_epoch_visits_each_sample(synthetic):
     synthetic.experiment["optimization"]["epochs"] = 2
     synthetic.events += copy.deepcopy(synthetic.only("loss")) + [{**update, "update": 1} for update in synthetic.only("update")]

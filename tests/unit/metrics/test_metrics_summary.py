@@ -219,6 +219,7 @@ def test_the_written_summary_is_what_load_finds(synthetic):
         (lambda fields: fields["steps"][1].update(coverage=1.5), "step 2: coverage 1.5 is not in [0, 1]"),
         (lambda fields: fields["steps"][1].update(probe_share=-0.1), "step 2: the probe's share -0.1 is not in [0, 1]"),
         (lambda fields: fields["steps"][1]["stages_s"].update(lunch=0.0), "step 2: unknown stage 'lunch'"),
+        (lambda fields: fields["substages_s"].update({"generation.lunch": 0.1}), "unknown substage 'generation.lunch'"),
         (lambda fields: fields["steps"][2].update(start_s=1.5), "step 3 begins before step 2 ends"),
         (lambda fields: fields["steps"][2].update(step=2), "step 2 was recorded 2 times"),
         (lambda fields: fields.update(measured_steps=4), "4 measured and 1 excluded steps are not the 4 completed ones"),

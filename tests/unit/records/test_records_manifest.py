@@ -45,10 +45,13 @@ def test_a_dead_supervisor_makes_the_run_interrupted(tmp_path, manifest_fields, 
     _store(tmp_path, {**manifest_fields, "status": status, "supervisor": supervisor})
     alive = read_manifest(tmp_path)
     child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet collected: a zombie
+    zombie = read_manifest(tmp_path)
     child.wait()
     dead = read_manifest(tmp_path)
 
     assert alive.status == status
+    assert zombie.status == "interrupted"
     assert (dead.status, dead.failure.failure_class) == ("interrupted", "killed")
     assert json.loads((tmp_path / "manifest.json").read_text())["status"] == status, "reading must not write"
 

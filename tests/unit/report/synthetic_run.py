@@ -194,8 +194,9 @@ def events(
     cut: bool = False,
     lost_in_step: int = 0,
     accelerator: bool = False,
+    hostile_name: str = "",
 ) -> Iterator[_Process]:
-    """Every process's events. `until_step` is the last step begun; `cut` leaves that step unfinished."""
+    """Every process's events. `until_step` is the last step begun; `cut` leaves it unfinished; one sample is lost in `lost_in_step`."""
     last = drawn["steps"] if until_step is None else until_step
     processes = [_Process(rank, ranks, accelerator) for rank in range(ranks)]
     draw = random.Random(1)
@@ -219,6 +220,8 @@ def events(
         rows = [row for row in drawn["rows"] if row["step"] == step]
         shares = [rows[rank::ranks] for rank in range(ranks)]
         ends = []
+        if hostile_name:
+            processes[0].span("data", hostile_name, step, start, start + MS)
         for process, mine in zip(processes, shares, strict=True):
             lost = step == lost_in_step and process.rank == ranks - 1
             ends.append(_step(process, step, start, mine, micro_batches, draw, lost))

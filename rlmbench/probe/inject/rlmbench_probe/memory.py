@@ -15,6 +15,7 @@ class HostMemory:
             self._statm = os.open("/proc/self/statm", os.O_RDONLY)
             self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY)
             self.reset()
+            self._inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         except OSError:
             self._statm = self._clear = None
 
@@ -24,11 +25,23 @@ class HostMemory:
             os.pwrite(self._clear, b"5", 0)
 
     def peak_bytes(self):
-        """Highest RSS since the last reset; getrusage reads the same mark far cheaper than /proc/self/status."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if self._clear is not None else None
+        """Highest RSS since the last reset.
+
+        getrusage reads the mark far cheaper than /proc/self/status, but never says less than the program that this
+        process was before its exec; below that, the file is asked.
+        """
+        if self._clear is None:
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return (peak if peak > self._inherited else _high_water_kib()) * 1024
 
     def now_bytes(self):
         return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGE if self._statm is not None else None
+
+
+def _high_water_kib():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
 
 def cuda():

@@ -63,7 +63,7 @@ class Hook:
     def _leave(self, span, args, kwargs, result):
         if span is not None:
             if self.fields is not None:
-                span.fields.update(charged(self.target, self.fields, args, kwargs, result) or {})
+                charged(self.target, lambda: span.fields.update(self.fields(args, kwargs, result)))
             guarded(self.target, recorder.finish, span)
         if self.after is not None and recorder.enabled:
             charged(self.target, self.after, args, kwargs, result)

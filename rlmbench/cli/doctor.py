@@ -1,0 +1,57 @@
+"""`rlmbench doctor`: what this machine can run and measure, and what is missing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rlmbench.errors import EXIT_OK
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False) -> int:
+    """Say what this machine can measure: each probe and collector is available, or absent with the reason.
+
+    \b
+    rlmbench doctor
+    rlmbench doctor --json
+    """
+    from rich.table import Table
+
+    from rlmbench.adapter import installed_adapters
+    from rlmbench.cli.env import environment_row, state_name
+    from rlmbench.cli.output import console, print_json
+    from rlmbench.environment import devices, host_facts, state
+    from rlmbench.environment.doctor import examine
+
+    adapters = installed_adapters()
+    states = [(owner, state(spec)) for owner, adapter in sorted(adapters.items()) for spec in adapter.environments()]
+    facts = examine([one for _, one in states])
+    if as_json:
+        print_json(
+            {
+                "adapters": sorted(adapters),
+                "facts": [fact.as_dict() for fact in facts],
+                "environments": [environment_row(owner, one) for owner, one in states],
+                "host": host_facts(),
+                "devices": devices(),
+            }
+        )
+        return EXIT_OK
+    out = console(sys.stdout)
+    table = Table("", "", "", box=None, show_header=False, pad_edge=False)
+    for fact in facts:
+        table.add_row(fact.name, "available" if fact.available else "absent", fact.shown)
+    for name in sorted(adapters):
+        table.add_row(f"adapter {name}", "available", "")
+    if not adapters:
+        table.add_row("adapters", "absent", "no package is installed that names one in the entry-point group rlmbench.adapters")
+    for _, one in states:
+        size = "not built" if one.size_bytes is None else f"{one.size_bytes / 1e9:.1f} GB at {one.folder}"
+        table.add_row(f"environment {one.spec.name}-{one.spec.device}", "available" if one.environment else "absent", f"{size}" if one.environment else f"{state_name(one)}: rlmbench env create {one.spec.name} --device {one.spec.device}")
+    out.print(table)
+    return EXIT_OK

@@ -1,0 +1,105 @@
+"""What can be measured here: every probe, collector and helper as available, or absent with the reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rlmbench.environment import host
+from rlmbench.environment.cache import State, cache_root
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that is available, or absent for `reason`. `value` is None when absent, never 0; its unit is in `name`."""
+
+    name: str
+    available: bool
+    value: str | int | float | None
+    reason: str | None
+    shown: str
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: without the text meant for people."""
+        return {name: value for name, value in asdict(self).items() if name != "shown"}
+
+
+def examine(states: Iterable[State]) -> list[Fact]:
+    """Every fact about this machine, given the environments that adapters know."""
+    return [*_machine(), *_gpus(), *_torch_profiler(states), *_process_tools(), _browser()]
+
+
+def _present(name: str, value: str | int | float, shown: str | None = None) -> Fact:
+    return Fact(name, True, value, None, shown if shown is not None else str(value))
+
+
+def _absent(name: str, reason: str) -> Fact:
+    return Fact(name, False, None, reason, reason)
+
+
+def _machine() -> list[Fact]:
+    facts = host.host_facts()
+    limits = host.cgroup_limits()
+    no_limit = limits.reason or "no limit is set"
+    root = cache_root()
+    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    return [
+        _present("cpu_model", facts["cpu_model"]) if facts["cpu_model"] else _absent("cpu_model", "the kernel does not say"),
+        _present("cores", facts["cores"], f"{facts['cores']} of {facts['cores_total']}"),
+        _present("memory_bytes", facts["memory_bytes"], f"{facts['memory_bytes'] / _GIB:.1f} GiB"),
+        _absent("cgroup_memory_limit_bytes", no_limit)
+        if limits.memory_bytes is None
+        else _present("cgroup_memory_limit_bytes", limits.memory_bytes, f"{limits.memory_bytes / _GIB:.1f} GiB"),
+        _absent("cgroup_cpu_limit_cores", no_limit) if limits.cpus is None else _present("cgroup_cpu_limit_cores", limits.cpus),
+        _present("cache_free_bytes", free_bytes, f"{free_bytes / _GIB:.1f} GiB at {root}"),
+    ]
+
+
+def _gpus() -> list[Fact]:
+    nvml = host.nvml()
+    if not nvml.available:
+        return [_absent("nvml", nvml.reason or "unknown"), _absent("gpus", "without NVML none can be counted")]
+    names = ", ".join(device["name"] for device in nvml.devices)
+    return [
+        _present("nvml", str(nvml.driver), f"driver {nvml.driver}"),
+        _present("gpus", len(nvml.devices), f"{len(nvml.devices)}: {names}")
+        if nvml.devices
+        else _absent("gpus", nvml.reason or "the driver reports none"),
+    ]
+
+
+def _torch_profiler(states: Iterable[State]) -> list[Fact]:
+    """Known only where torch is: from the check of each built environment."""
+    built = [one for one in states if one.environment and one.environment.torch]
+    if not built:
+        return [_absent("torch_profiler", "no environment is built that could be asked: rlmbench env create FRAMEWORK")]
+    found = []
+    for one in built:
+        assert one.environment is not None and one.environment.torch is not None
+        activities = ", ".join(one.environment.torch["profiler_activities"])
+        name = f"torch_profiler {one.spec.name}-{one.spec.device}"
+        found.append(_present(name, activities) if activities else _absent(name, "this torch was built without the profiler"))
+    return found
+
+
+def _process_tools() -> list[Fact]:
+    smaps = Path("/proc/self/smaps_rollup")
+    subreaper = host.subreaper_reason()
+    return [
+        _present("pss", "proc", str(smaps)) if os.access(smaps, os.R_OK) else _absent("pss", f"{smaps} cannot be read: memory is shown as RSS"),
+        _absent("subreaper", subreaper) if subreaper else _present("subreaper", "prctl", "orphaned descendants can be adopted and ended"),
+    ]
+
+
+def _browser() -> Fact:
+    found = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    if found:
+        return _present("chromium", found)
+    return _absent("chromium", "not on the PATH; only rlmbench's own browser tests need it")

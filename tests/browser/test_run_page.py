@@ -1,0 +1,209 @@
+"""A run's page in a real browser, offline: it draws, it loads nothing, it runs nothing that a record says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
+WIDTHS = (1280, 380)
+
+
+@dataclass
+class Opened:
+    """A page as opened, with what it complained of and what it asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The HTML of synthetic runs: one that ended well, one that failed, one without a step, one with hostile texts."""
+    import synthetic_run
+
+    from rlmbench.metrics import summarize
+    from rlmbench.report.html import write_run_page
+
+    folder = tmp_path_factory.mktemp("pages")
+    hostile: dict[str, Any] = {
+        "suite": HOSTILE,
+        "framework": HOSTILE,
+        "scale_reason": HOSTILE,
+        "native": {HOSTILE: HOSTILE},
+        "host": {HOSTILE: HOSTILE},
+        "status": "failed",
+        "failure": synthetic_run.FAILURE.model_copy(update={"message": HOSTILE, "first_cause": HOSTILE, "tail": [HOSTILE]}),
+    }
+    runs = {
+        "finished": synthetic_run.write_run(folder, accelerator=True),
+        "failed": synthetic_run.write_failed_run(folder),
+        "stepless": synthetic_run.write_failed_run(folder, "stepless", until_step=1),
+        "hostile": synthetic_run.write_run(folder, "hostile", hostile_name=HOSTILE, changes=hostile),
+    }
+    for name, run in runs.items():
+        write_run_page(run, summarize(run), folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in runs}
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
+    """Opens a file offline, waits until every chart is drawn."""
+    contexts = []
+
+    def opening(path: Path, width: int = 1280, scheme: str = "light") -> Opened:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True)  # type: ignore[arg-type]
+        contexts.append(context)
+        opened = Opened(context.new_page())
+        opened.page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.goto(path.as_uri())
+        opened.page.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
+        return opened
+
+    yield opening
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", ["finished", "failed", "stepless", "hostile"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_draws_offline_and_asks_for_nothing(open_page, pages, name: str, width: int, scheme: str) -> None:
+    opened = open_page(pages[name], width, scheme)
+    assert opened.complaints == []
+    assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    undrawn = "[...document.querySelectorAll('.drawing')].filter(d => !d.querySelector('svg path, svg rect, svg line')).map(d => d.dataset.spec)"
+    assert opened.page.evaluate(undrawn) == []
+    assert opened.page.locator(".drawing svg").count() == (0 if name == "stepless" else opened.page.locator(".drawing").count())
+
+
+def test_charts_show_what_was_measured(open_page, pages) -> None:
+    page = open_page(pages["finished"]).page
+    bars = page.locator("[data-spec=chart-steps] .mark-rect path").count()
+    drawn = json.loads(page.locator("#chart-steps").text_content())["data"]["values"]
+    assert bars == len(drawn)
+    assert page.locator("[data-spec=chart-timeline] .mark-rect path").count() == 39
+    words = page.locator("[data-spec=chart-timeline]").inner_text()
+    assert "rank 0 · driver" in words and "rank 1 · worker" in words and "actor update" in words
+    colours = page.evaluate("[...document.querySelectorAll('[data-spec=chart-steps] .mark-rect path')].map(p => p.getAttribute('fill'))")
+    assert {"#0072B2", "#D55E00", "url(#hatch)"} <= set(colours)
+
+
+def test_no_label_of_a_chart_is_cut_off(open_page, pages) -> None:
+    for width in WIDTHS:
+        page = open_page(pages["finished"], width).page
+        cut = page.evaluate(
+            """[...document.querySelectorAll('.drawing')].flatMap(drawing => {
+                 const frame = drawing.getBoundingClientRect();
+                 return [...drawing.querySelectorAll('svg text')].filter(text => text.textContent && getComputedStyle(text).opacity !== '0')
+                   .map(text => [text.textContent, text.getBoundingClientRect()])
+                   .filter(([, box]) => box.width && (box.left < frame.left - 1 || box.right > frame.right + 1))
+                   .map(([name]) => drawing.dataset.spec + ': ' + name);
+               })"""
+        )
+        assert cut == []
+
+
+def test_another_step_can_be_chosen_with_the_keyboard(open_page, pages) -> None:
+    page = open_page(pages["finished"]).page
+    paths = "[...document.querySelectorAll('[data-spec=chart-timeline] .mark-rect path')].map(p => p.getAttribute('d')).join()"
+    before = page.evaluate(paths)
+    page.locator("#chart-timeline-choice").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("before => " + paths + " !== before", arg=before, timeout=5_000)
+
+
+def test_the_ledger_can_be_filtered(open_page, pages) -> None:
+    page = open_page(pages["finished"]).page
+    lines = page.locator("#ledger tbody tr")
+    assert lines.count() == 10
+    page.get_by_role("button", name="approximated 2").click()
+    assert lines.filter(visible=True).count() == 2
+    assert page.get_by_role("button", name="approximated 2").get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="all 10").click()
+    assert lines.filter(visible=True).count() == 10
+
+
+def test_the_tooltip_names_the_bar_under_the_pointer(open_page, pages) -> None:
+    page = open_page(pages["finished"]).page
+    page.locator("[data-spec=chart-steps] .mark-rect path[fill='#D55E00']").last.hover()
+    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=5_000)
+    assert page.locator("[role=status]").inner_text().startswith("step 6 · actor update: 0.")
+
+
+def test_the_data_can_be_downloaded(open_page, pages, tmp_path: Path) -> None:
+    page = open_page(pages["finished"]).page
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    target = tmp_path / "data.json"
+    download.value.save_as(target)
+    assert download.value.suggested_filename == "gsm8k_grpo-tiny-trl-synthetic.json"
+    assert json.loads(target.read_text(encoding="utf-8"))["summary"]["measured_steps"] == 5
+
+
+def test_hostile_texts_stay_text(open_page, pages) -> None:
+    opened = open_page(pages["hostile"])
+    page = opened.page
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("h1").inner_text()
+    shown = json.loads(page.locator("#chart-timeline-rows").text_content())[0]
+    place = next(index for index, row in enumerate(shown) if HOSTILE in row["tip"])
+    page.locator("[data-spec=chart-timeline] .mark-rect path").nth(place).hover()
+    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=5_000)
+    assert HOSTILE in page.locator("[role=status]").inner_text()
+    assert page.evaluate("window.hacked") is None
+    assert opened.complaints == []
+
+
+def test_text_reads_well_in_both_schemes(open_page, pages) -> None:
+    """WCAG AA: 4.5 for text against the surface it stands on."""
+    measure = """names => { const root = getComputedStyle(document.documentElement);
+      const light = hex => { const parts = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255)
+        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
+      return names.map(([ink, back]) => { const [a, b] = [ink, back].map(n => light(root.getPropertyValue('--' + n).trim())).sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05); }); }"""
+    pairs = [(ink, back) for ink in ("ink", "muted", "link") for back in ("page", "surface", "raised")]
+    pairs += [(state, back) for state in ("ok", "warn", "bad") for back in ("surface", f"{state}-back")] + [("muted", "none-back")]
+    for scheme in ("light", "dark"):
+        page = open_page(pages["finished"], scheme=scheme).page
+        assert {pair: round(ratio, 2) for pair, ratio in zip(pairs, page.evaluate(measure, pairs), strict=True) if ratio < 4.5} == {}
+
+
+def test_a_dark_screen_still_prints_black_on_white(open_page, pages) -> None:
+    page = open_page(pages["finished"], scheme="dark").page
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert not page.locator("nav").is_visible()
+
+
+def test_fifty_steps_and_twenty_thousand_spans_stay_quick_and_small(open_page, tmp_path: Path) -> None:
+    import synthetic_run
+
+    from rlmbench.metrics import summarize
+    from rlmbench.report import vega
+    from rlmbench.report.html import write_run_page
+
+    run = synthetic_run.write_run(tmp_path, steps=50, micro_batches=95)
+    assert len(run.spans) > 20_000
+    summary = summarize(run)
+    vega.runtime()
+    start = time.perf_counter()
+    write_run_page(run, summary, tmp_path / "page.html")
+    assert time.perf_counter() - start < 3
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
+    assert open_page(tmp_path / "page.html").complaints == []

@@ -1,0 +1,68 @@
+"""Real runs of real frameworks, through the command line as a user would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlmbench
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left: exit code, output, and the JSON object of its last line (None if it printed none)."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    document: dict[str, Any] | None
+    folder: Path
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The figures of the only run."""
+        assert self.document is not None, self.stderr[-4000:]
+        (run,) = self.document["runs"]
+        return run
+
+    @property
+    def record(self) -> Any:
+        """The record of the only run."""
+        return rlmbench.load(self.folder / self.run["path"])
+
+    def ok(self) -> Result:
+        """This result, which must be that of a run that ended well."""
+        assert self.returncode == 0, self.stderr[-4000:]
+        assert (self.run["status"], self.run["audit"]["ok"], self.run["violations"]) == ("ok", True, [])
+        return self
+
+
+@pytest.fixture
+def rlmbench_run(tmp_path: Path) -> Callable[..., Result]:
+    """``rlmbench run <arguments> --json`` in a folder of its own."""
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+        command = [sys.executable, "-m", "rlmbench", "run", *arguments, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+        lines = done.stdout.splitlines()
+        document = json.loads(lines[-1]) if lines else None
+        return Result(done.returncode, done.stdout, done.stderr, document, tmp_path)
+
+    return run
+
+
+def settings(**fields: Any) -> list[str]:
+    """``--set`` arguments; a double underscore stands for a dot."""
+    return [word for name, value in fields.items() for word in ("--set", f"{name.replace('__', '.')}={json.dumps(value)}")]
+
+
+SHORT = settings(measurement__steps=2, workload__prompts_per_step=4, optimization__mini_batch_samples=16)
+"""Two steps of 16 samples: enough to train, be measured and be audited."""

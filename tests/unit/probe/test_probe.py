@@ -1,0 +1,288 @@
+"""The probe records what a process does and never changes it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlmbench.probe import INJECT
+
+FRAMEWORK = """
+    import time
+
+    class Trainer:
+        def outer(self, value):
+            self.inner()
+            return value * 2
+
+        def inner(self):
+            time.sleep(0.02)
+
+        def fails(self):
+            raise ValueError("the framework's own")
+
+        @staticmethod
+        def static(value):
+            return value + 1
+
+        @classmethod
+        def build(cls):
+            return cls
+"""
+
+HOOKS = """
+    def hooks():
+        return [
+            Hook("framework:Trainer.outer", "generation"),
+            Hook("framework:Trainer.inner", "reward"),
+            Hook("framework:Trainer.fails", "data"),
+            Hook("framework:Trainer.static", "data"),
+            Hook("framework:Trainer.build", "data"),
+        ]
+"""
+
+
+def test_spans_nest_and_lie_within_their_parents(probed):
+    result = probed(
+        "from rlmbench_probe import recorder; import framework; recorder.next_step(); print(framework.Trainer().outer(21))",
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert result.stdout == "42\n"
+    inner, outer = result.of("span")  # an inner span ends first
+    assert (outer["stage"], outer["parent"], inner["stage"], inner["parent"]) == ("generation", None, "reward", outer["id"])
+    assert outer["start_ns"] <= inner["start_ns"] <= inner["end_ns"] <= outer["end_ns"]
+    assert inner["end_ns"] - inner["start_ns"] >= 20_000_000  # it slept 20 ms
+    assert {span["step"] for span in (inner, outer)} == {1}
+
+
+def test_every_kind_of_function_keeps_its_behaviour(probed):
+    result = probed(
+        """
+        import framework
+        print(framework.Trainer.static(1), framework.Trainer().static(1), framework.Trainer.build() is framework.Trainer)
+        try:
+            framework.Trainer().fails()
+        except ValueError as error:
+            print(error, framework.Trainer.fails.__name__)
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert result.stdout == "2 2 True\nthe framework's own fails\n"
+    assert [span.get("error") for span in result.of("span")] == [None, None, None, "ValueError"]
+
+
+def test_nothing_of_ours_can_raise_into_the_framework(probed):
+    hooks = """
+        def broken(*args):
+            raise RuntimeError("ours")
+
+        def hooks():
+            return [
+                Hook("framework:Trainer.outer", broken),
+                Hook("framework:Trainer.inner", "reward", before=broken, fields=broken, after=broken),
+                Hook("framework:Trainer.static", "data", fields=lambda *a: 7),
+            ]
+    """
+    result = probed("import framework; t = framework.Trainer(); print(t.outer(4), t.static(2))", framework=FRAMEWORK, hooks=hooks)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "8 3\n", "")
+    told = [fact["value"] for fact in result.of("fact") if fact["name"] == "probe_error"]
+    assert len([text for text in told if "RuntimeError('ours')" in text]) == 4
+    assert [span["stage"] for span in result.of("span")] == ["reward", "data"]
+
+
+def test_a_hook_says_whether_it_attached_and_why_not(probed):
+    hooks = """
+        def hooks():
+            return [
+                Hook("framework:Trainer.outer", "generation"),
+                Hook("framework:Trainer.gone", "reward"),
+                Hook("never_imported:f", "data"),
+            ]
+    """
+    result = probed("import framework; framework.Trainer().outer(1)", framework=FRAMEWORK, hooks=hooks)
+    told = {event["target"]: (event["attached"], event["reason"]) for event in result.of("hook")}
+    assert told["framework:Trainer.outer"] == (True, "")
+    assert told["framework:Trainer.gone"][0] is False and "no such function" in told["framework:Trainer.gone"][1]
+    assert told["never_imported:f"] == (False, "module was not imported")
+
+
+def test_steps_tile_the_run(probed):
+    result = probed(
+        """
+        from rlmbench_probe import recorder
+        import time
+        for _ in range(3):
+            recorder.next_step()
+            time.sleep(0.01)
+        recorder.end_steps()
+        time.sleep(0.05)  # belongs to no step
+        """
+    )
+    steps = result.of("step")
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert [step["end_ns"] for step in steps[:-1]] == [step["start_ns"] for step in steps[1:]]
+    assert all(10e6 <= step["end_ns"] - step["start_ns"] < 50e6 for step in steps)
+
+
+def test_the_probe_charges_its_own_work_once(probed):
+    """A callback of 30 ms that itself records is charged 30 ms, not more, and the framework's sleep is not charged."""
+    hooks = """
+        import time
+
+        def slow(args, kwargs):
+            recorder.event("fact", name="inside", value=1)
+            time.sleep(0.03)
+
+        def hooks():
+            return [Hook("framework:Trainer.inner", "reward", before=slow)]
+    """
+    result = probed(
+        "from rlmbench_probe import recorder; import framework; recorder.next_step(); framework.Trainer().inner(); recorder.end_steps()",
+        framework=FRAMEWORK,
+        hooks=hooks,
+    )
+    (step,) = result.of("step")
+    assert 30e6 <= step["probe_ns"] < 45e6
+    assert step["end_ns"] - step["start_ns"] >= 50e6  # 30 of ours and 20 of the framework's
+
+
+def test_a_gap_names_inline_code(probed):
+    framework = """
+        import time
+
+        def first(): pass
+
+        def second(): pass
+
+        def loop():
+            first()
+            time.sleep(0.02)
+            second()
+    """
+    hooks = """
+        def hooks():
+            return [
+                Hook("framework:first", "data"),
+                Hook("framework:second", "reward"),
+                Gap("framework:second", "advantage", name="inline"),
+            ]
+    """
+    result = probed(
+        "from rlmbench_probe import recorder; import framework; recorder.next_step(); framework.loop()", framework=framework, hooks=hooks
+    )
+    first, inline, second = result.of("span")
+    assert (inline["stage"], inline["inline"]) == ("advantage", True)
+    assert first["end_ns"] <= inline["start_ns"] and inline["end_ns"] <= second["start_ns"]
+    assert inline["end_ns"] - inline["start_ns"] >= 20e6
+
+
+def test_a_killed_process_leaves_what_it_had_finished(probed):
+    result = probed(
+        """
+        import os, signal, time
+        from rlmbench_probe import recorder
+        import framework
+        recorder.next_step()
+        framework.Trainer().outer(1)
+        recorder.next_step()
+        time.sleep(0.6)  # longer than the probe holds anything back
+        framework.Trainer().static(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert result.returncode == -9
+    assert [step["step"] for step in result.of("step")] == [1]
+    assert [span["stage"] for span in result.of("span")] == ["reward", "generation"]
+
+
+def test_a_forked_child_writes_a_file_of_its_own(probed):
+    result = probed(
+        """
+        import os, time
+        from rlmbench_probe import recorder
+        import framework
+        recorder.next_step()
+        if os.fork() == 0:
+            framework.Trainer().outer(1)
+            time.sleep(0.6)
+            os._exit(0)
+        os.wait()
+        if os.fork() == 0:
+            os._exit(0)  # does nothing, so it leaves nothing
+        os.wait()
+        framework.Trainer().static(1)
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert len(result.files) == 2
+    assert sorted(process["role"] for process in result.of("process")) == ["driver", "worker"]
+    assert sorted(span["stage"] for span in result.of("span")) == ["data", "generation", "reward"]
+
+
+def test_without_spans_events_are_still_recorded(probed):
+    result = probed(
+        "from rlmbench_probe import recorder; import framework; recorder.next_step(); framework.Trainer().outer(1); recorder.event('fact', name='f', value=1)",
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+        spans=False,
+    )
+    assert result.of("span") == []
+    assert (len(result.of("step")), len(result.of("fact"))) == (1, 1)
+
+
+def test_a_broken_adapter_module_does_not_stop_the_framework(probed):
+    result = probed("print('alive')", hooks="raise RuntimeError('ours')")
+    assert (result.returncode, result.stdout) == (0, "alive\n")
+    assert "rlmbench probe did not start" in result.stderr
+
+
+def test_the_environments_own_sitecustomize_still_runs(probed, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print('theirs')")
+    script = f"""
+        import subprocess, sys, os
+        env = dict(os.environ, PYTHONPATH=os.environ["PYTHONPATH"] + ":{own}")
+        print(subprocess.run([sys.executable, "-c", "pass"], env=env, capture_output=True, text=True).stdout.strip())
+    """
+    assert probed(script).stdout == "theirs\n"
+
+
+def test_memory_peaks_are_per_stage(probed):
+    framework = """
+        def small(): return bytearray(1)
+
+        def large():
+            data = bytearray(200_000_000)
+            del data
+    """
+    hooks = """
+        def hooks():
+            return [Hook("framework:small", "data"), Hook("framework:large", "generation")]
+    """
+    result = probed("import framework; framework.small(); framework.large(); framework.small()", framework=framework, hooks=hooks)
+    before, during, after = [span.get("rss_peak_bytes") for span in result.of("span")]
+    if before is None:
+        pytest.skip("this kernel does not let a process reset its peak")
+    assert during - before >= 190_000_000
+    assert after < during - 150_000_000
+
+
+@pytest.mark.parametrize("path", sorted(INJECT.rglob("*.py")), ids=lambda path: path.name)
+def test_injected_code_needs_the_standard_library_only(path: Path):
+    """At import time; inside functions a shim may use the framework it changes."""
+    own = {"rlmbench_probe", "rlmbench_shims"}
+    tree = ast.parse(path.read_text())
+    modules = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    for module in modules:
+        root = module.partition(".")[0]
+        assert root in own or root in sys.stdlib_module_names, f"{path.name} imports {module}"

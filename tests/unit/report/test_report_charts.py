@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from rlmbench.report import charts
+
+
+def test_a_histogram_counts_every_sample_once() -> None:
+    rows = charts.histogram([1, 1, 2, 79, 80], top=80, most_bins=40)
+    # 81 possible values in at most 40 bins of whole width: three tokens each.
+    assert {row["high"] - row["low"] for row in rows} == {3}
+    assert sum(row["samples"] for row in rows) == 5
+    assert (rows[0]["low"], rows[0]["samples"]) == (0, 3)
+    assert (rows[-1]["low"], rows[-1]["samples"]) == (78, 2)
+
+
+def test_a_histogram_of_equal_lengths_has_one_full_bin() -> None:
+    assert [row["samples"] for row in charts.histogram([8, 8, 8]) if row["samples"]] == [3]
+
+
+def test_steps_that_are_left_out_are_marked_in_the_tooltip() -> None:
+    spec = charts.stage_seconds([{"step": 1, "stage": "generation", "seconds": 0.5, "measured": False}])
+    assert spec["data"]["values"][0]["tip"] == "step 1 · generation: 0.500 s (left out)"
+
+
+def test_a_constant_series_is_labelled_with_its_value() -> None:
+    axis = charts.line([{"step": 1, "value": 0.001}, {"step": 2, "value": 0.001}])["layer"][0]["encoding"]["y"]
+    assert axis["axis"]["values"] == [0.001]
+    assert axis["scale"]["domain"][0] < 0.001 < axis["scale"]["domain"][1]
+
+
+def test_timeline_rows_shade_substages_and_name_them() -> None:
+    span = {"lane": 1, "depth": 1, "stage": "actor_update", "name": "f 0", "start_ms": 1.0, "end_ms": 3.5}
+    forward, backward = charts.timeline_rows([{**span, "substage": "forward"}, {**span, "substage": "backward"}])
+    assert forward["label"] == "forward"
+    assert forward["colour"] != backward["colour"] == "#D55E00"
+    assert forward["tip"] == "actor update · forward · f 0: 2.50 ms, from 1.00 ms"

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rlmbench.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 s"),
+        (0.000012, "12.0 µs"),
+        (0.00999, "9.99 ms"),
+        (0.8125, "812 ms"),
+        (0.99949, "999 ms"),
+        (0.99951, "1.00 s"),
+        (9.996, "10.0 s"),
+        (12.34, "12.3 s"),
+        (104.4, "104 s"),
+        (12345.6, "12,346 s"),
+    ],
+)
+def test_seconds_keep_three_digits_and_a_unit(value: float, text: str) -> None:
+    assert numbers.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.0%"), (0.00001, "<0.1%"), (0.0002, "0.02%"), (0.4472, "44.7%"), (0.99949, "99.9%"), (0.99972, "99.97%"), (0.99999, "99.99%"), (1, "100.0%")],
+)
+def test_a_share_is_never_rounded_to_all_or_nothing(value: float, text: str) -> None:
+    assert numbers.share(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1,023 B"), (1024, "1.00 KiB"), (3 * 1024**3, "3.00 GiB"), (1023.9 * 1024**3, "1.00 TiB")]
+)
+def test_sizes_are_in_binary_units(value: float, text: str) -> None:
+    assert numbers.size(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e-6, "1.00e-06"), (0.0028, "0.0028"), (5.83, "5.83"), (41103.0, "41,103"), (-0.5, "-0.5")])
+def test_a_plain_number(value: float, text: str) -> None:
+    assert numbers.plain(value) == text
+
+
+@pytest.mark.parametrize("form", [numbers.seconds, numbers.fixed_seconds, numbers.share, numbers.count, numbers.size, numbers.plain, numbers.ratio])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_what_is_absent_says_so_and_is_never_zero(form, value: float | None) -> None:
+    assert form(value, reason="no step was measured") == "n/a (no step was measured)"
+
+
+def test_counts_rates_and_moments() -> None:
+    assert numbers.count(12345, "tokens") == "12,345 tokens"
+    assert numbers.count(92.1) == "92.1"
+    assert numbers.rate(5982.4, "tokens") == "5,982 tokens/s"
+    assert numbers.rate(None, "tokens") == "n/a (not recorded)"
+    assert numbers.when(0) == "1970-01-01 00:00:00 UTC"
+    assert numbers.fixed_seconds(0.0004) == "<0.001"

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+import synthetic_run
+from rich.console import Console
+
+from rlmbench.metrics import summarize
+from rlmbench.report import trust
+from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
+
+
+def _console(width: int = 80) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, width=width), stream
+
+
+def _lines(stream: io.StringIO) -> list[str]:
+    return [text.rstrip() for text in stream.getvalue().splitlines()]
+
+
+def test_a_campaign_fits_eighty_columns_without_colour(finished, failed, stepless) -> None:
+    console, stream = _console()
+    print_runs([finished[1], failed[1], stepless[1]], console)
+    lines = _lines(stream)
+    assert "\x1b" not in stream.getvalue()
+    long = [text for text in lines if len(text) > 80]
+    assert all(text.startswith(("log:", "again:")) for text in long)
+    row = next(text.split() for text in lines if text.strip().startswith("[1]"))
+    assert row[:5] == ["[1]", "TRL", "ok", "ok", "5/6"]
+    assert row[-1] == "0.2%"
+    row = next(text.split() for text in lines if text.strip().startswith("[3]"))
+    assert row == ["[3]", "TRL", "failed", "FAILED", "0/0", "n/a", "n/a", "n/a", "n/a", "n/a"]
+
+
+def test_ids_stand_in_the_table_where_they_fit(finished) -> None:
+    console, stream = _console(160)
+    print_runs([finished[1]], console)
+    assert next(text for text in _lines(stream) if "TRL" in text).strip().startswith("gsm8k_grpo-tiny-trl-synthetic")
+
+
+def test_the_stage_table_shows_shares_that_add_up(finished) -> None:
+    console, stream = _console()
+    print_runs([finished[1]], console)
+    table = _lines(stream)[_lines(stream).index("Where a measured step's time goes") :]
+    rows = [text.split() for text in table[: table.index(next(text for text in table if text.startswith("Tokens are")))]]
+    shares = [float(cell.rstrip("%")) for row in rows for cell in row if cell.endswith("%")]
+    assert len(shares) == len(finished[1].stages_s) + 1
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    generation = next(row for row in rows if row and row[0] == "generation")
+    assert generation[1] == f"{finished[1].stages_s['generation']:.3f}"
+    assert "█" * 16 in generation
+
+
+def test_a_failure_is_shown_with_cause_log_and_command(failed) -> None:
+    console, stream = _console()
+    print_runs([failed[1]], console)
+    text = stream.getvalue()
+    assert "failed: out of memory (host): the kernel ended rank 1" in text
+    assert "phase running, step 3, stage actor_update, ended by SIGKILL" in text
+    assert "DefaultCPUAllocator" in text
+    assert sum("SYNTHETIC log line" in line for line in text.splitlines()) == 10
+    assert "again:  rlmbench run gsm8k_grpo --framework trl --scale tiny" in _lines(stream)
+
+
+def test_the_detail_holds_checks_steps_and_the_whole_ledger(finished) -> None:
+    console, stream = _console()
+    print_run_detail(*finished, console)
+    text = stream.getvalue()
+    assert "ok Arithmetic: stages + unattributed - overlap equal each of 6 steps exactly" in text
+    assert "CPU: orchestration, not GPU throughput" in text
+    assert "Fidelity ledger (10 fields)" in text
+    assert text.index("model.dtype = bfloat16", text.index("Fidelity ledger")) < text.index("model.shape = qwen2.5-0.5b")
+
+
+def test_markup_in_a_record_stays_text() -> None:
+    console, stream = _console()
+    entry = {"field": "model.hub", "value": "[red]x[/]", "fidelity": "exact", "native_key": "[bold]", "native_value": 1, "reason": "[/nonsense]"}
+    print_ledger([entry], console)
+    assert "[red]x[/]" in stream.getvalue()
+    assert "[/nonsense]" in stream.getvalue()
+
+
+def test_no_run_at_all() -> None:
+    console, stream = _console()
+    print_runs([], console)
+    assert "No run was made" in stream.getvalue()
+
+
+def test_a_lost_sample_is_the_first_thing_one_reads(tmp_path) -> None:
+    run = synthetic_run.write_run(tmp_path, lost_in_step=3)
+    summary = summarize(run)
+    check = trust.checks(summary, run.manifest)[0]
+    assert check.state == "bad"
+    assert "step 3: the loss received 31 samples instead of 32" in check.text
+    console, stream = _console()
+    print_runs([summary], console)
+    assert "31 samples instead of 32" in stream.getvalue()
+
+
+def test_checks_warn_below_their_limits(finished) -> None:
+    run, summary = finished
+    low = summary.coverage.model_copy(update={"min": 0.949})
+    worse = summary.model_copy(update={"coverage": low, "probe_overhead": 0.0051, "measured_steps": 2, "violations": ["step 1: wrong"]})
+    states = {check.name: check.state for check in trust.checks(worse, run.manifest)}
+    assert (states["Coverage"], states["Probe overhead"], states["Measured steps"], states["Arithmetic"]) == ("warn", "warn", "warn", "bad")
+    states = {check.name: check.state for check in trust.checks(summary, run.manifest)}
+    assert states == {
+        "Workload audit": "ok",
+        "Coverage": "ok",
+        "Arithmetic": "ok",
+        "Probe overhead": "ok",
+        "Measured steps": "ok",
+        "Weights": "ok",
+        "Fidelity": "warn",
+        "Hooks": "none",
+    }
