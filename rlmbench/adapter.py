@@ -48,12 +48,17 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Translation:
-    """An experiment in a framework's own terms. `native` is JSON-serializable, as the framework takes it."""
+    """An experiment in a framework's own terms. `native` is JSON-serializable, as the framework takes it.
+
+    `expected_facts` is what every process that states such a fact from inside the run must say (``world_size``: 2):
+    a framework may start something else than it was asked for, and the audit then fails the run.
+    """
 
     framework: str
     environment: str
     native: Mapping[str, Any]
     ledger: tuple[LedgerEntry, ...]
+    expected_facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def unsupported(self) -> list[LedgerEntry]:

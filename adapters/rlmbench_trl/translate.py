@@ -41,7 +41,18 @@ def translate(experiment: Experiment, device: str) -> Translation:
         _group_trainers(ledger, experiment)
         _placement(ledger, experiment, device)
         _grpo(ledger, experiment) if algorithm is Algorithm.GRPO else _rloo(ledger, experiment)
-    return Translation("trl", environment_name(experiment), ledger.native, tuple(ledger.entries))
+    return Translation("trl", environment_name(experiment), ledger.native, tuple(ledger.entries), expected_facts(experiment, device))
+
+
+def expected_facts(experiment: Experiment, device: str) -> dict[str, object]:
+    """What the run must turn out to be (`hooks.facts`): asked for two ranks, accelerate may run one without a word."""
+    ranks = experiment.parallelism.data
+    facts: dict[str, object] = {"world_size": ranks, "device_type": device, "weights_dtype": "float32"}
+    if experiment.optimization.algorithm is not Algorithm.PPO and ranks > 1:
+        facts["model_wrapper"] = "DistributedDataParallel" if experiment.parallelism.sharding == "none" else "FullyShardedDataParallel"
+    if experiment.placement.rollout_engine == "vllm" and experiment.placement.mode == "colocated":
+        facts["rollout_dtype"] = experiment.model.dtype
+    return facts
 
 
 def environment_name(experiment: Experiment) -> str:

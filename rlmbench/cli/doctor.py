@@ -42,16 +42,19 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             }
         )
         return EXIT_OK
-    out = console(sys.stdout)
-    table = Table("", "", "", box=None, show_header=False, pad_edge=False)
+    table = Table("fact", "state", "value or reason", box=None, pad_edge=False)
+    table.columns[2].overflow = "fold"
     for fact in facts:
         table.add_row(fact.name, "available" if fact.available else "absent", fact.shown)
     for name in sorted(adapters):
         table.add_row(f"adapter {name}", "available", "")
     if not adapters:
-        table.add_row("adapters", "absent", "no package is installed that names one in the entry-point group rlmbench.adapters")
+        table.add_row("adapters", "absent", "no installed package names one in the entry-point group rlmbench.adapters")
     for _, one in states:
-        size = "not built" if one.size_bytes is None else f"{one.size_bytes / 1e9:.1f} GB at {one.folder}"
-        table.add_row(f"environment {one.spec.name}-{one.spec.device}", "available" if one.environment else "absent", f"{size}" if one.environment else f"{state_name(one)}: rlmbench env create {one.spec.name} --device {one.spec.device}")
-    out.print(table)
+        if one.size_bytes is None:
+            state_text, detail = "absent", f"{state_name(one)}: rlmbench env create {one.spec.name} --device {one.spec.device}"
+        else:
+            state_text, detail = "available", f"{one.size_bytes / 1e9:.1f} GB at {one.folder}"
+        table.add_row(f"environment {one.spec.name}-{one.spec.device}", state_text, detail)
+    console(sys.stdout).print(table)
     return EXIT_OK

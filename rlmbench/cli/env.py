@@ -175,8 +175,8 @@ def environment_row(owner: str, one: State) -> dict[str, Any]:
 
 
 def state_name(one: State) -> str:
-    """built, half-built (an interrupted build: the next one starts over) or absent."""
-    return "built" if one.environment else "half-built" if one.half_built else "absent"
+    """built, half-built (an interrupted build: the next one starts over) or not built."""
+    return "built" if one.environment else "half-built" if one.half_built else "not built"
 
 
 def _specs(framework: str | None = None) -> list[tuple[str, EnvironmentSpec]]:

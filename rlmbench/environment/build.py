@@ -112,7 +112,13 @@ def _build(spec: EnvironmentSpec, folder: Path, lock: int, log: TextIO, progress
         return Command(pip.install_command(python, *arguments), f"installing {what}", pip.environment(), pip.phase)
 
     run(
-        install(f"{len(requirement_lines(spec.lock_dir / HASHED))} locked packages", "--no-deps", "--require-hashes", "-r", str(spec.lock_dir / HASHED)),
+        install(
+            f"{len(requirement_lines(spec.lock_dir / HASHED))} locked packages",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            str(spec.lock_dir / HASHED),
+        ),
         *([install(names, "--no-deps", *unhashed)] if unhashed else []),
     )
     if unhashed:

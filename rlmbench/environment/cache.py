@@ -164,7 +164,7 @@ def state(spec: EnvironmentSpec, cache_dir: Path | None = None) -> State:
 
 def size_of(folder: Path) -> int:
     """Bytes that the files below `folder` take on disk; links are not followed."""
-    return sum(os.lstat(os.path.join(base, name)).st_blocks * 512 for base, _, names in os.walk(folder) for name in names)
+    return sum(os.lstat(f"{base}/{name}").st_blocks * 512 for base, _, names in os.walk(folder) for name in names)
 
 
 def _home(cache_dir: Path | None) -> Path:

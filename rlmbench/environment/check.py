@@ -64,7 +64,9 @@ def inspect(python: Path, modules: tuple[str, ...]) -> Finding:
     command = inspection_command(python, modules)
     try:
         # The root folder as working folder: whatever lies in the user's must not stand in for an installed package.
-        ended = subprocess.run(command, env=inspection_environment(), cwd="/", capture_output=True, text=True, timeout=CHECK_TIMEOUT_S)
+        ended = subprocess.run(
+            command, env=inspection_environment(), cwd="/", capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
+        )
     except OSError as error:
         raise EnvironmentFailure(f"{python} cannot be started: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
@@ -78,15 +80,20 @@ def inspect(python: Path, modules: tuple[str, ...]) -> Finding:
 
 
 def problems(finding: Finding, spec: EnvironmentSpec) -> list[str]:
-    """What forbids running `spec` with this interpreter: a missing package, another major version, a failed import."""
+    """What forbids running `spec` with this interpreter: a missing package or another major version, else a failed import.
+
+    Only the first failed import is named: those after it mostly fail for the same reason.
+    """
     found = []
     for name, wanted in spec.versions.items():
         have = finding.packages.get(name)
         if have is None:
-            found.append(f"{name} is not installed (rlmbench was written for {name} {wanted})")
+            found.append(f"{name} is not installed, {wanted} is needed")
         elif _major(have) != _major(wanted):
-            found.append(f"{name} is {have}, another major version than the {wanted} that rlmbench was written for")
-    found += [f"import {module} fails: {failure['error'].splitlines()[0]}" for module, failure in finding.failures.items()]
+            found.append(f"{name} is {have}, not {wanted}: another major version")
+    if not found and finding.failures:
+        module, failure = next(iter(finding.failures.items()))
+        found.append(f"import {module} fails: {failure['error'].splitlines()[0]}")
     return found
 
 
@@ -95,7 +102,7 @@ def differences(finding: Finding, spec: EnvironmentSpec) -> list[str]:
     return [
         f"{name} is {have}, not {wanted}"
         for name, wanted in spec.versions.items()
-        if (have := finding.packages.get(name)) is not None and _release(have) != wanted
+        if (have := finding.packages.get(name)) is not None and _release(have) != wanted and _major(have) == _major(wanted)
     ]
 
 
@@ -123,10 +130,10 @@ def use_python(path: str | Path, spec: EnvironmentSpec, progress: Callable[[str]
     python = _interpreter(path)
     progress(f"checking {python}: importing {', '.join(spec.check_imports)}")
     finding = inspect(python, spec.check_imports)
+    notes = tuple(differences(finding, spec))
     if wrong := problems(finding, spec):
-        raise EnvironmentFailure(
-            f"{python} cannot run {spec.name}: {'; '.join(wrong)}; install that there, or leave out --python and rlmbench builds its own"
-        )
+        causes = "; ".join(dict.fromkeys([*wrong, *notes]))
+        raise EnvironmentFailure(f"{python} cannot run {spec.name}: {causes}; without --python rlmbench builds an environment of its own")
     content = json.dumps([str(python), finding.python_version, dict(finding.packages)])
     return Environment(
         python=python,
@@ -134,7 +141,7 @@ def use_python(path: str | Path, spec: EnvironmentSpec, progress: Callable[[str]
         packages=finding.packages,
         python_version=finding.python_version,
         torch=finding.torch,
-        notes=tuple(differences(finding, spec)),
+        notes=notes,
     )
 
 

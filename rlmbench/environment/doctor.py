@@ -92,9 +92,10 @@ def _torch_profiler(states: Iterable[State]) -> list[Fact]:
 def _process_tools() -> list[Fact]:
     smaps = Path("/proc/self/smaps_rollup")
     subreaper = host.subreaper_reason()
+    readable = os.access(smaps, os.R_OK)
     return [
-        _present("pss", "proc", str(smaps)) if os.access(smaps, os.R_OK) else _absent("pss", f"{smaps} cannot be read: memory is shown as RSS"),
-        _absent("subreaper", subreaper) if subreaper else _present("subreaper", "prctl", "orphaned descendants can be adopted and ended"),
+        _present("pss", "proc", str(smaps)) if readable else _absent("pss", f"{smaps} cannot be read, so memory is shown as RSS"),
+        _absent("subreaper", subreaper) if subreaper else _present("subreaper", "prctl", "orphaned descendants are adopted and ended"),
     ]
 
 

@@ -9,8 +9,7 @@ import ctypes
 import os
 import platform
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ class CgroupLimits:
 
     memory_bytes: int | None = None
     cpus: float | None = None
-    reason: str | None = field(default=None)
+    reason: str | None = None
 
 
 def host_facts() -> dict[str, Any]:
@@ -93,7 +92,7 @@ def nvml() -> Nvml:
             {
                 "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
                 "name": _text(pynvml.nvmlDeviceGetName(handle)),
-                "memory_bytes": _or_none(lambda handle=handle: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+                "memory_bytes": _memory_bytes(handle),
                 "driver": driver,
             }
             for handle in handles
@@ -113,21 +112,18 @@ def cgroup_limits(root: Path = Path("/sys/fs/cgroup"), membership: str | None = 
     paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in membership.splitlines())}
     if (root / "cgroup.controllers").exists():
         groups = _with_parents(root, paths.get("", "/"))
-        memory = [limit for group in groups if (limit := parse_bytes(_read(group / "memory.max")))]
-        cpus = [limit for group in groups if (limit := parse_cpu_max(_read(group / "cpu.max")))]
-        return CgroupLimits(min(memory, default=None), min(cpus, default=None))
-
-    def of(controller: str) -> list[Path]:
-        path = next((path for names, path in paths.items() if controller in names.split(",")), "/")
-        return _with_parents(root / controller, path)
-
-    memory = [limit for group in of("memory") if (limit := parse_bytes(_read(group / "memory.limit_in_bytes")))]
-    cpus = [
-        limit
-        for group in of("cpu")
-        if (limit := parse_cpu_max(f"{_read(group / 'cpu.cfs_quota_us') or 'max'} {_read(group / 'cpu.cfs_period_us') or '100000'}"))
-    ]
-    return CgroupLimits(min(memory, default=None), min(cpus, default=None))
+        memory_limits = [parse_bytes(_read(group / "memory.max")) for group in groups]
+        cpu_limits = [parse_cpu_max(_read(group / "cpu.max")) for group in groups]
+    else:
+        memory_limits = [parse_bytes(_read(group / "memory.limit_in_bytes")) for group in _version_1(root, paths, "memory")]
+        cpu_limits = [
+            parse_cpu_max(f"{_read(group / 'cpu.cfs_quota_us') or 'max'} {_read(group / 'cpu.cfs_period_us') or '100000'}")
+            for group in _version_1(root, paths, "cpu")
+        ]
+    return CgroupLimits(
+        min((limit for limit in memory_limits if limit is not None), default=None),
+        min((limit for limit in cpu_limits if limit is not None), default=None),
+    )
 
 
 def parse_bytes(text: str | None) -> int | None:
@@ -139,7 +135,7 @@ def parse_bytes(text: str | None) -> int | None:
 
 def parse_cpu_max(text: str | None) -> float | None:
     """Cores from a quota and a period in microseconds (``50000 100000`` is 0.5); None where there is no limit."""
-    quota, _, period = (text or "").strip().partition(" ")
+    quota, _, period = " ".join((text or "").split()).partition(" ")
     return int(quota) / int(period) if quota.isdigit() and int(period or 0) else None
 
 
@@ -168,6 +164,12 @@ def _with_parents(root: Path, path: str) -> list[Path]:
     return [folder for folder in (group, *group.parents) if folder == root or root in folder.parents]
 
 
+def _version_1(root: Path, paths: dict[str, str], controller: str) -> list[Path]:
+    """The groups of one version-1 controller; its own hierarchy lies below a folder of that name."""
+    path = next((path for names, path in paths.items() if controller in names.split(",")), "/")
+    return _with_parents(root / controller, path)
+
+
 def _read(path: str | Path) -> str | None:
     try:
         return Path(path).read_text()
@@ -180,10 +182,11 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _or_none(ask: Callable[[], int]) -> int | None:
+def _memory_bytes(handle: Any) -> int | None:
+    """A device with memory that it shares with the host does not answer."""
     import pynvml
 
     try:
-        return ask()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except pynvml.NVMLError:
         return None

@@ -21,7 +21,7 @@ def _torch_facts():
 
 def _describe(modules):
     # Before any import: some packages put folders of their own on the import path, with distributions in them.
-    packages = {}
+    packages: dict = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
@@ -31,8 +31,8 @@ def _describe(modules):
         print("importing " + module, flush=True)
         try:
             importlib.import_module(module)
-        except BaseException as error:  # an import may raise anything, SystemExit included, and all of it is the finding
-            failures[module] = {"error": "{}: {}".format(type(error).__name__, error), "traceback": traceback.format_exc()}
+        except BaseException as error:  # noqa: BLE001  (an import may raise anything, SystemExit included: that is the finding)
+            failures[module] = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
     return {
         "python_version": platform.python_version(),
         "packages": dict(sorted(packages.items())),

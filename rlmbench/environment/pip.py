@@ -16,7 +16,7 @@ from pathlib import Path
 
 # Settings that would send packages somewhere else than into the environment, silence the output read here, or forbid byte code.
 _MISDIRECTING = frozenset(
-    "PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON PIP_QUIET PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE".split()
+    {"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_QUIET", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"}
 )
 # With rlmbench killed pip must not go on writing: the kernel ends it too (PR_SET_PDEATHSIG is 1, SIGKILL is 9).
 _START = "import ctypes, runpy; ctypes.CDLL(None).prctl(1, 9); runpy.run_module('pip', run_name='__main__', alter_sys=True)"

@@ -47,7 +47,8 @@ def run_together(
     """Run `commands` at the same time until all have ended; returns the lines each one printed.
 
     `progress` gets the phases whenever they change, though not more often than every `SHORTEST_PHASE_S` seconds, and
-    again after `SIGN_OF_LIFE_S` seconds without a change. The file descriptors `keep_open` are inherited by the commands. When one fails, or on any exception here, the others are killed.
+    again after `SIGN_OF_LIFE_S` seconds without a change. The file descriptors `keep_open` are inherited by the
+    commands. When one fails, or on any exception here, the others are killed.
 
     Raises:
         CommandFailed: the first command that ended with a code other than 0.

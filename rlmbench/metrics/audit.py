@@ -6,8 +6,9 @@ place without an error. Source: `samples`, `rewards`, `updates` and `steps` agai
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -79,13 +80,14 @@ class Update(NamedTuple):
     weights_changed: bool | None
 
 
-def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment) -> Audit:
+def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment, expected_facts: Mapping[str, Any] | None = None) -> Audit:
     """Compare a run's tables with its plan, step by step.
 
     Under replay, per step: the prompts; for each (row, sample) its visits (as many as epochs), prompt tokens, response
     tokens and reward, exactly. Samples without a row are compared as a multiset per prompt. In a natural workload
     lengths and rewards are the model's: lengths only may not pass the cap. In both, the optimizer steps of every process,
     whether they changed the weights where rewards gave a gradient, and that exactly the planned steps were made.
+    `expected_facts` is what the run had to say of itself (`rlmbench.adapter.Translation`).
     """
     planned = planned_samples(plan)
     trained = _trained_samples(tables.samples)
@@ -115,6 +117,7 @@ def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment) -> Au
         mismatches.append("no optimizer step was checked for changed weights")
     if not planned:
         mismatches.append("the plan holds no step")
+    mismatches += _fact_mismatches(tables.facts, expected_facts or {})
     work = step_work(tables.samples, tables.microbatches, tables.updates, experiment.optimization.epochs).values()
     return Audit(
         ok=not mismatches,
@@ -282,6 +285,17 @@ def _gives_gradient(experiment: Experiment, rewards: Sequence[tuple[Key | None, 
 
 def _named(key: Key) -> str:
     return f"sample {key[1]} of row {key[0]}"
+
+
+def _fact_mismatches(facts: pd.DataFrame, expected: Mapping[str, Any]) -> Iterator[str]:
+    """What the run turned out to be, against what it was asked to be. A fact that nobody stated is a mismatch too."""
+    for name, wanted in expected.items():
+        stated = {text: json.loads(text) for text in facts[facts["name"] == name]["value"]}
+        if not stated:
+            yield f"{name} should be {wanted!r}, but no process stated it"
+        for value in stated.values():
+            if value != wanted:
+                yield f"{name} is {value!r}, asked for {wanted!r}"
 
 
 def _trained_samples(samples: pd.DataFrame) -> dict[int, list[TrainedSample]]:

@@ -99,7 +99,12 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
         absent={},
     )
     violations = [violation for step in measured.breakdown if (violation := check_identity(step))]
-    return summary.model_copy(update={"violations": violations + check_invariants(summary), "absent": _absent(summary, measured)})
+    violations += check_invariants(summary)
+    summary = summary.model_copy(update={"violations": violations, "absent": _absent(summary, measured)})
+    if violations and summary.status == "ok":
+        contradiction = Failure(failure_class="audit", message=f"the figures contradict each other: {violations[0]}")
+        return summary.model_copy(update={"status": "failed", "failure_class": contradiction.failure_class, "failure": contradiction})
+    return summary
 
 
 class _Measured:
@@ -175,7 +180,7 @@ def _driver(processes: pd.DataFrame, steps: pd.DataFrame, spans: pd.DataFrame) -
 
 
 def _audit(run: Run) -> Audit | None:
-    return audit(run.plan, run.tables, run.experiment) if run.plan is not None and len(run.processes) else None
+    return audit(run.plan, run.tables, run.experiment, run.manifest.expected_facts) if run.plan is not None and len(run.processes) else None
 
 
 def _verdict(run: Run, checked: Audit | None, measured: _Measured) -> tuple[Status, Failure | None]:

@@ -25,10 +25,14 @@ SUMMARY = "summary.json"
 
 
 class Run:
-    """One run's folder, read lazily. Frames are pandas; their columns and units are in docs/records.md."""
+    """One run's folder, read lazily. Frames are pandas; their columns and units are in docs/records.md.
 
-    def __init__(self, path: Path) -> None:
+    `manifest` stands in for the one on disk, for a run whose end has not been written yet.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.path = path
+        self._given = manifest
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -41,7 +45,7 @@ class Run:
     @cached_property
     def manifest(self) -> Manifest:
         """What ran, where and how it ended (`rlmbench.records.manifest`)."""
-        return read_manifest(self.path)
+        return self._given or read_manifest(self.path)
 
     @cached_property
     def experiment(self) -> Experiment:

@@ -68,7 +68,8 @@ def stage_seconds(rows: Sequence[Row]) -> dict[str, Any]:
             "order": place[row["stage"]],
             "seconds": row["seconds"],
             "measured": row["measured"],
-            "tip": f"step {row['step']} · {style_of(row['stage']).label}: {row['seconds']:.3f} s" + ("" if row["measured"] else " (left out)"),
+            "tip": f"step {row['step']} · {style_of(row['stage']).label}: {row['seconds']:.3f} s"
+            + ("" if row["measured"] else " (left out)"),
         }
         for row in rows
     ]

@@ -17,37 +17,54 @@ GLOSSARY: tuple[Term, ...] = (
     Term(
         "Step",
         "s",
-        "One policy iteration: from the request for its prompts until the updated policy is available to the next step's generation. "
-        "Step k ends where step k+1 begins, so steps tile the run. Clock: CLOCK_MONOTONIC of the process that drives the loop.",
+        "One policy iteration: from the request for its prompts until the updated policy is available to the next step's "
+        "generation. Step k ends where step k+1 begins, so steps tile the run. Clock: CLOCK_MONOTONIC of the process that "
+        "drives the loop.",
     ),
     Term(
         "Measured steps",
         "",
-        "The steps all figures are taken from. Warm-up steps, and steps that saved a checkpoint or validated, are recorded, shown faintly and left out.",
+        "The steps all figures are taken from. Warm-up steps, and steps that saved a checkpoint or validated, are recorded, "
+        "shown faintly and left out.",
     ),
     Term(
         "Stage seconds",
         "s",
-        "Union of the stage's spans on the driving process, each stretch of time given to its innermost span, so nested spans are never counted twice. "
-        "Stages that run at the same time are both counted; their overlap is a figure of its own.",
+        "Union of the stage's spans on the driving process, each stretch of time given to its innermost span, so nested spans "
+        "are never counted twice. Stages that run at the same time are both counted; their overlap is a figure of its own.",
     ),
     Term(
         "Unattributed",
         "s",
-        "Time of the step that no span covers. It is never spread over the other stages. Stages + unattributed - overlap = step is checked on every step.",
+        "Time of the step that no span covers. It is never spread over the other stages. Stages + unattributed - overlap = step"
+        " is checked on every step.",
     ),
-    Term("Coverage", "%", "1 - unattributed / step. Below 95% the breakdown is incomplete."),
-    Term("Share", "%", "The stage's seconds summed over the measured steps, divided by these steps' seconds."),
+    Term(
+        "Coverage",
+        "%",
+        "1 - unattributed / step. Below 95% the breakdown is incomplete.",
+    ),
+    Term(
+        "Share",
+        "%",
+        "The stage's seconds summed over the measured steps, divided by these steps' seconds.",
+    ),
     Term(
         "Worker busy and skew",
         "s, %",
-        "Union of a stage's spans per process; then minimum, mean and maximum over the processes that run it. Skew is (maximum - mean) / maximum.",
+        "Union of a stage's spans per process; then minimum, mean and maximum over the processes that run it. Skew is (maximum "
+        "- mean) / maximum.",
     ),
-    Term("Probe overhead", "%", "The probe's own time inside the measured steps by its own account, divided by the steps' seconds."),
+    Term(
+        "Probe overhead",
+        "%",
+        "The probe's own time inside the measured steps by its own account, divided by the steps' seconds.",
+    ),
     Term(
         "Prompts, samples, tokens",
         "",
-        "Counted where the loss received them, not from the configuration. A sample is one response to one prompt; its tokens are its prompt's and its response's.",
+        "Counted where the loss received them, not from the configuration. A sample is one response to one prompt; its tokens "
+        "are its prompt's and its response's.",
     ),
     Term(
         "Computed tokens and padding",
@@ -57,34 +74,53 @@ GLOSSARY: tuple[Term, ...] = (
     Term(
         "Throughput",
         "per s",
-        "Work of the measured steps divided by their seconds: a ratio of sums, so that throughput times time is the work exactly. "
-        "Step tokens are prompt and response tokens of trained samples. Stage throughput divides by the stage's own seconds: response tokens for generation, "
-        "prompt and response tokens for assessment (rewards, log-probs, values, advantages) and training. Per device divides by every device the run holds.",
+        "Work of the measured steps divided by their seconds: a ratio of sums, so that throughput times time is the work "
+        "exactly. Step tokens are prompt and response tokens of trained samples. Stage throughput divides by the stage's own "
+        "seconds: response tokens for generation, prompt and response tokens for assessment (rewards, log-probs, values, "
+        "advantages) and training. Per device divides by every device the run holds.",
     ),
-    Term("Native figure", "", "A figure as the framework itself logged it, beside ours, with the ratio and the reason why they differ."),
+    Term(
+        "Native figure",
+        "",
+        "A figure as the framework itself logged it, beside ours, with the ratio and the reason why they differ.",
+    ),
     Term(
         "Memory",
         "GiB",
-        "Highest of any process and measured step, per stage. RSS: resident set of the process in host memory, shared pages included. torch allocated and "
-        "torch reserved: peaks of torch's device allocator, reset where a stage begins.",
+        "Highest of any process and measured step, per stage. RSS: resident set of the process in host memory, shared pages "
+        "included. torch allocated and torch reserved: peaks of torch's device allocator, reset where a stage begins.",
     ),
-    Term("Memory growth", "per step", "Least-squares slope of the driver's resident set over the measured steps, with a 95% interval."),
+    Term(
+        "Memory growth",
+        "per step",
+        "Least-squares slope of the driver's resident set over the measured steps, with a 95% interval.",
+    ),
     Term(
         "Interval",
         "",
-        "95%. Of a mean over steps: block bootstrap over the steps of this one run. It says how steady this run was, not how another run would differ.",
+        "95%. Of a mean over steps: block bootstrap over the steps of this one run. It says how steady this run was, not how "
+        "another run would differ.",
     ),
     Term(
         "Fidelity",
         "",
-        "What became of each field of the experiment. Exact: the framework does just that. Approximated: nearly, and the reason says what differs. "
-        "Unsupported: it cannot, and such a run is refused before it starts.",
+        "What became of each field of the experiment. Exact: the framework does just that. Approximated: nearly, and the reason"
+        " says what differs. Unsupported: it cannot, and such a run is refused before it starts.",
     ),
     Term(
         "Audit",
         "",
-        "Per step, the prompts, samples, tokens, rewards and optimizer steps that reached the loss against those planned. A mismatch, or no step at all, fails the run.",
+        "Per step, the prompts, samples, tokens, rewards and optimizer steps that reached the loss against those planned. A "
+        "mismatch, or no step at all, fails the run.",
     ),
-    Term("Replay workload", "", "Response lengths and rewards are drawn once by rlmbench and every framework is made to produce exactly these."),
-    Term("Learning sanity", "", "Reward, KL to the reference, gradient norm, entropy and the like: figures that show whether a fast run also learned as it should."),
+    Term(
+        "Replay workload",
+        "",
+        "Response lengths and rewards are drawn once by rlmbench and every framework is made to produce exactly these.",
+    ),
+    Term(
+        "Learning sanity",
+        "",
+        "Reward, KL to the reference, gradient norm, entropy and the like: figures that show whether a fast run also learned as it should.",
+    ),
 )

@@ -82,7 +82,8 @@ def _finite(value: Any) -> Any:
 def _policy(*scripts: str) -> str:
     """A content security policy for these scripts alone. Vega compiles its expressions, hence 'unsafe-eval'."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
-    return f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes} 'unsafe-eval'; {rest}"
 
 
 @lru_cache(maxsize=1)

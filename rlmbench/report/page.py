@@ -65,15 +65,31 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> tuple[Tile, ...]:
     no_rate = sections.why(summary, "throughput", "no step was measured")
     spread = f"median; {numbers.seconds(step.min)} to {numbers.seconds(step.max)}" if step.median is not None else ""
     devices = words.devices_held(rates.devices, manifest) if rates else ""
-    left_out = f"of {summary.completed_steps:,}; left out: {excluded_text(summary)}" if summary.excluded_steps else f"of {summary.completed_steps:,} finished"
+    left_out = (
+        f"of {summary.completed_steps:,}; left out: {excluded_text(summary)}"
+        if summary.excluded_steps
+        else f"of {summary.completed_steps:,} finished"
+    )
     coverage, probe = summary.coverage, summary.probe_overhead
     return (
         Tile("Step time", *_figure(numbers.seconds(step.median, no_step)), spread),
-        Tile("Step tokens", *_figure(numbers.rate(rates.step_tokens_per_s if rates else None, "tokens", no_rate)), f"prompt + response, {devices}" if rates else ""),
+        Tile(
+            "Step tokens",
+            *_figure(numbers.rate(rates.step_tokens_per_s if rates else None, "tokens", no_rate)),
+            f"prompt + response, {devices}" if rates else "",
+        ),
         Tile("Samples", *_figure(numbers.rate(rates.samples_per_s if rates else None, "samples", no_rate)), "trained" if rates else ""),
-        Tile("Coverage", numbers.share(coverage.median, no_step), note=f"lowest {numbers.share(coverage.min)}" if coverage.min is not None else ""),
+        Tile(
+            "Coverage",
+            numbers.share(coverage.median, no_step),
+            note=f"lowest {numbers.share(coverage.min)}" if coverage.min is not None else "",
+        ),
         Tile("Measured steps", numbers.count(summary.measured_steps), note=left_out),
-        Tile("Probe overhead", numbers.share(probe, sections.why(summary, "probe_overhead")), note="of step time" if probe is not None else ""),
+        Tile(
+            "Probe overhead",
+            numbers.share(probe, sections.why(summary, "probe_overhead")),
+            note="of step time" if probe is not None else "",
+        ),
     )
 
 

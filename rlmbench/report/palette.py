@@ -88,7 +88,5 @@ def _parts(colour: str) -> tuple[int, int, int]:
 
 
 def _luminance(colour: str) -> float:
-    red, green, blue = (
-        part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in _parts(colour)
-    )
+    red, green, blue = (part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in _parts(colour))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

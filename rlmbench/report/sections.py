@@ -14,8 +14,8 @@ from rlmbench.report.parts import Cell, Chart, Choice, Code, Facts, Folded, Grou
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rlmbench.metrics.figures import RunSummary, StepFigures
     from rlmbench.metrics.stages import Window
-    from rlmbench.metrics import RunSummary, StepFigures
     from rlmbench.records import Manifest, Run
 
 MEMORY_KINDS = {"rss_peak_bytes": "RSS", "torch_allocated_peak_bytes": "torch allocated", "torch_reserved_peak_bytes": "torch reserved"}
@@ -59,7 +59,11 @@ def time_section(summary: RunSummary) -> Section:
     if summary.stages_s:
         parts.append(_stage_table(summary))
     if summary.overlap_s:
-        parts.append(Note(f"Stages overlap: {numbers.seconds(summary.overlap_s)} of a step (median) runs beside another stage and is counted in both."))
+        parts.append(
+            Note(
+                f"Stages overlap: {numbers.seconds(summary.overlap_s)} of a step (median) runs beside another stage and is counted in both."
+            )
+        )
     if summary.workers:
         parts.append(_workers_table(summary))
     if summary.startup.total_s is not None or summary.startup.stages_s:
@@ -105,7 +109,11 @@ def _stage_table(summary: RunSummary) -> Table:
     for stage in in_order(set(summary.stages_s)):
         of_steps = [step.stages_s.get(stage, 0.0) for step in measured]
         part = summary.stages_share.get(stage, 0.0)
-        lines.append(_stage_line(_stage_cell(stage), summary.stages_s[stage], of_steps, Cell(numbers.share(part), style_of(stage).colour, part / largest)))
+        lines.append(
+            _stage_line(
+                _stage_cell(stage), summary.stages_s[stage], of_steps, Cell(numbers.share(part), style_of(stage).colour, part / largest)
+            )
+        )
         for name, seconds in summary.substages_s.items():
             owner, _, substage = name.partition(".")
             if owner == stage:
@@ -113,7 +121,14 @@ def _stage_table(summary: RunSummary) -> Table:
     if summary.unattributed_s is not None and total_s:
         gaps = [step.unattributed_s for step in measured]
         part = sum(gaps) / total_s
-        lines.append(_stage_line(_stage_cell("unattributed"), summary.unattributed_s, gaps, Cell(numbers.share(part), style_of("unattributed").colour, min(1, part / largest))))
+        lines.append(
+            _stage_line(
+                _stage_cell("unattributed"),
+                summary.unattributed_s,
+                gaps,
+                Cell(numbers.share(part), style_of("unattributed").colour, min(1, part / largest)),
+            )
+        )
     step = summary.step_s
     lines.append(
         line("whole step", numbers.fixed_seconds(step.median), "", numbers.fixed_seconds(step.min), numbers.fixed_seconds(step.max))
@@ -200,7 +215,9 @@ def timeline_section(run: Run, summary: RunSummary) -> Section:
         charts.timeline(drawing.lanes, longest_ms),
         table,
         tuple((style_of(stage).label, style_of(stage).colour) for stage in stages),
-        tuple(Choice(f"step {step} ({chosen[step]})", charts.timeline_rows(bar._asdict() for bar in drawing.steps[step])) for step in shown),
+        tuple(
+            Choice(f"step {step} ({chosen[step]})", charts.timeline_rows(bar._asdict() for bar in drawing.steps[step])) for step in shown
+        ),
     )
     return Section("timeline", "Timeline of a step", "Timeline", intro, (chart,))
 
@@ -302,10 +319,16 @@ def _padding_table(summary: RunSummary) -> Table:
                 _stage_cell(stage),
                 numbers.count(padding.valid_tokens),
                 numbers.count(padding.computed_tokens),
-                Cell(numbers.share(padding.padding_share, "nothing processed"), style_of(stage).colour, max(0.0, padding.padding_share or 0.0)),
+                Cell(
+                    numbers.share(padding.padding_share, "nothing processed"),
+                    style_of(stage).colour,
+                    max(0.0, padding.padding_share or 0.0),
+                ),
             )
         )
-    return Table("Tokens that mattered and tokens that were computed", columns("stage", "#valid", "#computed", "padding share"), tuple(lines))
+    return Table(
+        "Tokens that mattered and tokens that were computed", columns("stage", "#valid", "#computed", "padding share"), tuple(lines)
+    )
 
 
 # --- throughput ----------------------------------------------------------------------------------------------------
@@ -320,9 +343,16 @@ def throughput_section(summary: RunSummary, manifest: Manifest) -> Section:
     else:
         parts.append(_rates_table(summary, manifest))
     if len(rates) > 1:
-        parts.append(_line_chart("chart-rate", "Tokens per second over steps", rates, "Prompt and response tokens over the step's seconds, warm-up included."))
+        parts.append(
+            _line_chart(
+                "chart-rate", "Tokens per second over steps", rates, "Prompt and response tokens over the step's seconds, warm-up included."
+            )
+        )
     parts += _native_tables(summary)
-    intro = "Work of the measured steps divided by their seconds. Frameworks mean different things by one word, so their figures stand beside ours, never in place of them."
+    intro = (
+        "Work of the measured steps divided by their seconds. Frameworks mean different things by one word, "
+        "so their figures stand beside ours, never in place of them."
+    )
     return Section("throughput", "Throughput, ours and the framework's own", "Throughput", intro, tuple(parts))
 
 
@@ -334,8 +364,14 @@ def _rates_table(summary: RunSummary, manifest: Manifest) -> Table:
         line("step tokens", numbers.rate(rates.step_tokens_per_s, "tokens"), "prompt and response tokens over step seconds"),
         line("response tokens", numbers.rate(rates.response_tokens_per_s, "tokens"), "response tokens over step seconds"),
         line("samples", numbers.rate(rates.samples_per_s, "samples"), "samples over step seconds"),
-        line("generation", numbers.rate(rates.generation_tokens_per_s, "tokens", no_stage), "response tokens over generation's own seconds"),
-        line("assessment", numbers.rate(rates.assessment_tokens_per_s, "tokens", no_stage), "tokens over rewards, log-probs, values and advantages"),
+        line(
+            "generation", numbers.rate(rates.generation_tokens_per_s, "tokens", no_stage), "response tokens over generation's own seconds"
+        ),
+        line(
+            "assessment",
+            numbers.rate(rates.assessment_tokens_per_s, "tokens", no_stage),
+            "tokens over rewards, log-probs, values and advantages",
+        ),
         line("training", numbers.rate(rates.training_tokens_per_s, "tokens", no_stage), "tokens over the actor's and critic's updates"),
         line(
             "step tokens per device",
@@ -351,7 +387,9 @@ def _native_tables(summary: RunSummary) -> list[Part]:
     compared, others = [], []
     for key, figure in sorted(summary.native.items()):
         if figure.canonical is None or figure.ratio is None:
-            others.append(line(Cell(key, code=True), numbers.plain(figure.mean), numbers.plain(figure.last), str(figure.n), figure.reason or ""))
+            others.append(
+                line(Cell(key, code=True), numbers.plain(figure.mean), numbers.plain(figure.last), str(figure.n), figure.reason or "")
+            )
         else:
             ours = figure.mean / figure.ratio if figure.ratio else None
             compared.append(
@@ -365,7 +403,9 @@ def _native_tables(summary: RunSummary) -> list[Part]:
                 )
             )
     headings = columns("the framework's", "#mean", "ours", "#value", "#ratio", "why they differ")
-    parts: list[Part] = [Table("Native figures beside ours", headings, tuple(compared), why(summary, "native", "the framework logged none that compares"))]
+    parts: list[Part] = [
+        Table("Native figures beside ours", headings, tuple(compared), why(summary, "native", "the framework logged none that compares"))
+    ]
     if others:
         parts.append(Folded(Table("What else the framework logged", columns("key", "#mean", "#last", "#n", "note"), tuple(others))))
     return parts
@@ -388,7 +428,7 @@ def memory_section(summary: RunSummary) -> Section:
     parts: list[Part] = []
     host, device = kinds[:1] if "rss_peak_bytes" in kinds else [], [kind for kind in kinds if kind != "rss_peak_bytes"]
     drawn = [
-        _memory_chart(name, label, group, stages, peaks, kinds)
+        _memory_chart(name, label, group, stages, peaks)
         for name, label, group in (("host", "Host memory", host), ("device", "Device memory", device))
         if group
     ]
@@ -405,11 +445,12 @@ def memory_section(summary: RunSummary) -> Section:
     return Section("memory", "Memory per stage", "Memory", intro, tuple(parts))
 
 
-def _memory_chart(
-    name: str, label: str, kinds: Sequence[str], stages: Sequence[str], peaks: dict[str, dict[str, int]], all_kinds: Sequence[str]
-) -> Chart:
-    rows = [
-        {"stage": stage, "kind": MEMORY_KINDS[kind], "bytes": peaks[stage][kind]} for stage in stages for kind in kinds if kind in peaks[stage]
+def _memory_chart(name: str, label: str, kinds: Sequence[str], stages: Sequence[str], peaks: dict[str, dict[str, int]]) -> Chart:
+    rows: list[charts.Row] = [
+        {"stage": stage, "kind": MEMORY_KINDS[kind], "bytes": peaks[stage][kind]}
+        for stage in stages
+        for kind in kinds
+        if kind in peaks[stage]
     ]
     table = Table(
         f"{label}, peak per stage",
@@ -418,7 +459,9 @@ def _memory_chart(
     )
     highest = max(rows, key=lambda row: row["bytes"])
     about = f"Highest: {numbers.size(highest['bytes'])} {highest['kind']} in {style_of(highest['stage']).label}."
-    legend = tuple((MEMORY_KINDS[kind], colour) for kind, colour in zip(kinds, charts.MEMORY_COLOURS, strict=False)) if len(kinds) > 1 else ()
+    legend = (
+        tuple((MEMORY_KINDS[kind], colour) for kind, colour in zip(kinds, charts.MEMORY_COLOURS, strict=False)) if len(kinds) > 1 else ()
+    )
     return Chart(f"chart-memory-{name}", label, about, charts.memory(rows, "GiB"), table, legend)
 
 
@@ -452,7 +495,9 @@ def learning_section(run: Run, summary: RunSummary) -> Section:
         title = LEARNING.get(figure, figure.replace("_", " "))
         about = f"As the framework logs it ({found.key}); mean {numbers.plain(found.value)}."
         drawn.append(_line_chart(f"chart-learning-{figure.replace('_', '-')}", title[:1].upper() + title[1:], values, about))
-    missing = [label for figure, label in LEARNING.items() if figure not in summary.learning.native and not (figure == "grad_norm" and norms)]
+    missing = [
+        label for figure, label in LEARNING.items() if figure not in summary.learning.native and not (figure == "grad_norm" and norms)
+    ]
     parts: list[Part] = [Group(tuple(drawn))] if drawn else [Note(f"Absent: {why(summary, 'learning', 'no step finished')}.")]
     if drawn and missing:
         parts.append(Note(f"Absent, since neither the probe nor the framework's log holds them: {', '.join(missing)}."))
@@ -472,8 +517,9 @@ def _reward_text(summary: RunSummary) -> str:
 
 def _per_step(rows: pd.DataFrame, column: str) -> list[tuple[int, float]]:
     """Mean of `column` per step, for the steps that have one."""
-    means = rows.dropna(subset=[column]).groupby("step")[column].mean()
-    return [(int(step), float(value)) for step, value in means.items()]
+    from rlmbench.records.frames import by_step
+
+    return list(by_step(rows.dropna(subset=[column]).groupby("step")[column].mean()).items())
 
 
 # --- fidelity, audit, hooks ----------------------------------------------------------------------------------------
@@ -496,7 +542,9 @@ def ledger_section(manifest: Manifest) -> Section:
         for entry in entries
     )
     present = tuple(name for name in order if any(entry.tag == name for entry in lines))
-    table = Table("Fields of the experiment", columns("field", "asked for", "fidelity", "native", "reason"), lines, "no ledger was recorded", present)
+    table = Table(
+        "Fields of the experiment", columns("field", "asked for", "fidelity", "native", "reason"), lines, "no ledger was recorded", present
+    )
     intro = "How faithfully the framework honours each field of the experiment, and under which of its own keys."
     return Section("ledger", "Fidelity ledger", "Fidelity", intro, (table,))
 
@@ -506,7 +554,9 @@ def audit_section(run: Run, summary: RunSummary) -> Section:
     intro = "What reached the loss against the plan, per step. A mismatch, or no step at all, fails the run."
     audit = summary.audit
     if audit is None:
-        return Section("audit", "Workload audit", "Audit", intro, (Note(f"No audit: {why(summary, 'audit', 'there was no work to compare')}."),))
+        return Section(
+            "audit", "Workload audit", "Audit", intro, (Note(f"No audit: {why(summary, 'audit', 'there was no work to compare')}."),)
+        )
     parts: list[Part] = []
     if audit.mismatches:
         shown = tuple(line(Cell(text, state="bad")) for text in audit.mismatches)
@@ -525,7 +575,10 @@ def audit_section(run: Run, summary: RunSummary) -> Section:
         Table(
             "Whole run",
             columns("what", "#planned", "#run", "verdict"),
-            tuple(line(name, numbers.count(planned, reason=natural), numbers.count(got), _verdict(planned, got)) for name, planned, got in rows),
+            tuple(
+                line(name, numbers.count(planned, reason=natural), numbers.count(got), _verdict(planned, got))
+                for name, planned, got in rows
+            ),
         )
     )
     steps = _audit_steps(run, summary)
@@ -558,7 +611,9 @@ def _audit_steps(run: Run, summary: RunSummary) -> Table:
         received = (got.prompts, got.samples, got.prompt_tokens, got.response_tokens) if got else (None,) * 4
         pairs = [_of(part, whole) for part, whole in zip(received, expected, strict=True)]
         agree = all(whole is None or part == whole for part, whole in zip(received, expected, strict=True))
-        lines.append(line(str(step), *pairs, Cell("equal", state="ok") if agree else Cell("differs" if got else "did not finish", state="bad")))
+        lines.append(
+            line(str(step), *pairs, Cell("equal", state="ok") if agree else Cell("differs" if got else "did not finish", state="bad"))
+        )
     headings = columns("#step", "#prompts", "#samples", "#prompt tokens", "#response tokens", "verdict")
     return Table("Per step, run / plan", headings, tuple(lines), "no plan was written")
 
@@ -575,7 +630,13 @@ def hooks_section(run: Run, summary: RunSummary) -> Section:
     for (name, target), of_hook in rows.groupby(["name", "target"], dropna=False, sort=False):
         attached = int(of_hook["attached"].sum())
         reasons = [str(reason) for reason in of_hook.loc[~of_hook["attached"], "reason"].dropna().unique()]
-        state = Cell("attached", state="ok") if attached == len(of_hook) else Cell("in part", state="warn") if attached else Cell("missing", state="none")
+        state = (
+            Cell("attached", state="ok")
+            if attached == len(of_hook)
+            else Cell("in part", state="warn")
+            if attached
+            else Cell("missing", state="none")
+        )
         lines.append(line(str(name), Cell(str(target), code=True), state, f"{attached} of {len(of_hook)}", "; ".join(reasons)))
     empty = why(summary, "hooks", "no probe reported, so nothing was measured from inside")
     table = Table("Hooks of the probe", columns("hook", "target", "state", "#processes", "why not"), tuple(lines), empty)
@@ -608,7 +669,10 @@ def reproduce_section(manifest: Manifest) -> Section:
         ("content hash", manifest.content_hash or numbers.absent()),
     ]
     parts: list[Part] = [Code("Run it again", words.again_command(manifest)), Facts("This run", tuple(facts))]
-    machine = [*_flat(manifest.host), *[entry for index, device in enumerate(manifest.devices) for entry in _flat(device, f"device {index} ")]]
+    machine = [
+        *_flat(manifest.host),
+        *[entry for index, device in enumerate(manifest.devices) for entry in _flat(device, f"device {index} ")],
+    ]
     if not manifest.devices:
         machine.append(("devices", "none: the run used the CPU" if words.on_cpu(manifest) else numbers.absent()))
     parts.append(Facts("Machine", tuple(machine)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +90,14 @@ def _overview(summaries: Sequence[RunSummary], width: int) -> Table:
             _text(f"{summary.measured_steps}/{summary.completed_steps}"),
             _text(_short(summary.step_s.median, numbers.significant)),
             _text(_short(summary.coverage.median, numbers.share)),
-            _text(_short(rates and rates.step_tokens_per_s, numbers.significant)),
-            _text(_short(rates and rates.samples_per_s, numbers.significant)),
+            _text(_short(rates.step_tokens_per_s if rates else None, numbers.significant)),
+            _text(_short(rates.samples_per_s if rates else None, numbers.significant)),
             _text(_short(summary.probe_overhead, numbers.share)),
         )
     return table
 
 
-def _short(value: float | None, form: Any) -> str:
+def _short(value: float | None, form: Callable[[float], str]) -> str:
     """A figure in a narrow column; why it is absent is said below the table."""
     return "n/a" if value is None else form(value)
 
@@ -111,7 +111,11 @@ def _audit(summary: RunSummary) -> Any:
 def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console) -> None:
     if summary.failure is not None:
         _print_failure(summary, manifest, console)
-    reasons = {figure: summary.absent[figure] for figure in ("step_s", "throughput", "coverage", "probe_overhead", "audit") if figure in summary.absent}
+    reasons = {
+        figure: summary.absent[figure]
+        for figure in ("step_s", "throughput", "coverage", "probe_overhead", "audit")
+        if figure in summary.absent
+    }
     for reason in dict.fromkeys(reasons.values()):
         names = ", ".join(figure for figure, given in reasons.items() if given == reason)
         _hanging(console, "n/a:    ", f"{names}: {reason}")

@@ -48,13 +48,12 @@ def lay_out(
     found = {window.step: _by_thread(spans, window, offsets_ns) for window in windows}
     threads = sorted({thread for of_step in found.values() for thread in of_step}, key=lambda thread: (thread[0] != driver, thread))
     shown = threads[:MOST_THREADS]
-    nested = {
-        step: {thread: list(_nested(of_step[thread])) for thread in shown if thread in of_step} for step, of_step in found.items()
-    }
+    nested = {step: {thread: list(_nested(of_step[thread])) for thread in shown if thread in of_step} for step, of_step in found.items()}
     depths = {
         thread: 1 + max((depth for of_step in nested.values() for depth, _ in of_step.get(thread, ())), default=0) for thread in shown
     }
-    first, lanes = {}, []
+    first: dict[Thread, int] = {}
+    lanes: list[str] = []
     for thread in shown:
         first[thread] = len(lanes)
         lanes += [_label(thread, processes, shown), *[""] * (depths[thread] - 1)]
@@ -88,9 +87,7 @@ def _by_thread(spans: pd.DataFrame, window: Window, offsets_ns: Mapping[str, int
     for process, thread, stage, substage, name, begin, stop in zip(*columns, start[inside].tolist(), end[inside].tolist(), strict=True):
         text = substage if isinstance(substage, str) else None
         called = name if isinstance(name, str) else stage
-        threads.setdefault((process, thread), []).append(
-            _Span(max(begin, window.start_ns), min(stop, window.end_ns), stage, text, called)
-        )
+        threads.setdefault((process, thread), []).append(_Span(max(begin, window.start_ns), min(stop, window.end_ns), stage, text, called))
     return threads
 
 

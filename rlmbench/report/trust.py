@@ -42,7 +42,9 @@ def _audit(summary: RunSummary) -> Check:
     if audit.planned.response_tokens is None:
         return Check("Workload audit", "ok", f"{audit.samples:,} samples reached the loss as planned; their lengths were left to the model")
     return Check(
-        "Workload audit", "ok", f"{audit.samples:,} samples and {audit.response_tokens:,} response tokens reached the loss, exactly as planned"
+        "Workload audit",
+        "ok",
+        f"{audit.samples:,} samples and {audit.response_tokens:,} response tokens reached the loss, exactly as planned",
     )
 
 
@@ -52,7 +54,9 @@ def _coverage(summary: RunSummary) -> Check:
         return Check("Coverage", "none", numbers.absent(summary.absent.get("coverage", "no step finished")))
     state: State = "ok" if coverage.min is not None and coverage.min >= COVERAGE_ENOUGH else "warn"
     text = f"{numbers.share(coverage.median)} of a step is explained by stages (lowest {numbers.share(coverage.min)}, {coverage.scope})"
-    return Check("Coverage", state, text if state == "ok" else f"{text}; below {numbers.share(COVERAGE_ENOUGH)} the breakdown is incomplete")
+    return Check(
+        "Coverage", state, text if state == "ok" else f"{text}; below {numbers.share(COVERAGE_ENOUGH)} the breakdown is incomplete"
+    )
 
 
 def _arithmetic(summary: RunSummary) -> Check:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 
 def _cached_at() -> Path:
-    import vl_convert
+    from importlib.metadata import version
+
     from platformdirs import user_cache_path
 
-    return user_cache_path("rlmbench") / "vega" / f"vega-{vl_convert.__version__}-bundle.js"
+    return user_cache_path("rlmbench") / "vega" / f"vega-{version('vl-convert-python')}-bundle.js"
 
 
 @lru_cache(maxsize=1)
@@ -31,7 +32,7 @@ def runtime() -> str:
         pass
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle(snippet=None)
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise ValueError("the chart runtime holds a sequence that would end its script element")
     _keep(cached, bundle)

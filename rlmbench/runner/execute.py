@@ -25,6 +25,7 @@ from rlmbench.runner.campaign import Campaign
 from rlmbench.runner.cells import Cell, Plan
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
 from rlmbench.runner.interrupts import Interrupts
+from rlmbench.runner.logtext import read_log
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
@@ -133,6 +134,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         content_hash=cell_hash(plan, cell, environment),
         ledger=[asdict(entry) for entry in part.translation.ledger],
         native=dict(part.translation.native),
+        expected_facts=dict(part.translation.expected_facts),
         environment=EnvironmentRecord(
             name=part.spec.name,
             device=plan.device,
@@ -210,8 +212,7 @@ def _failure(outcome: Outcome, launch: Launch, run_dir: Path, tail: ProbeTail, s
 
 def _log(run_dir: Path, process: str) -> ProcessLog:
     path = run_dir / "logs" / f"{process}.log"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return ProcessLog(process, str(path.relative_to(run_dir)), text)
+    return ProcessLog(process, str(path.relative_to(run_dir)), read_log(path) if path.is_file() else "")
 
 
 def _outcome_record(outcome: Outcome) -> dict[str, Any]:
@@ -224,19 +225,17 @@ def _close(
 ) -> Ended:
     """Write what the run was: tables, verdict, summary."""
     shutil.rmtree(run_dir / "scratch", ignore_errors=True)
-    if failure:
-        failure = failure.model_copy(update={"rerun_command": plan.request.command()})
     status = "ok" if failure is None else "interrupted" if failure.failure_class == FailureClass.INTERRUPTED else "failed"
     times = manifest.times.model_copy(update={"ended_unix_s": time.time(), "wall_s": time.monotonic() - began})
     manifest = manifest.model_copy(update={"status": status, "failure": failure, "times": times})
-    write_manifest(run_dir, manifest)
     write_tables(run_dir, tables_from_events(run_dir))
-    summary = summarize(Run(run_dir), plan.parts[cell.framework].adapter.native_metrics())
-    if summary.status != manifest.status:  # trained to the end, but not the work that was asked for
-        found = summary.failure.model_copy(update={"rerun_command": plan.request.command()}) if summary.failure else None
-        manifest = manifest.model_copy(update={"status": summary.status, "failure": found})
-        summary = summary.model_copy(update={"failure": found})
-        write_manifest(run_dir, manifest)
+    # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
+    summary = summarize(Run(run_dir, manifest), plan.parts[cell.framework].adapter.native_metrics())
+    if summary.failure:
+        failure = summary.failure.model_copy(update={"rerun_command": plan.request.command()})
+        summary = summary.model_copy(update={"failure": failure})
+    manifest = manifest.model_copy(update={"status": summary.status, "failure": summary.failure})
+    write_manifest(run_dir, manifest)
     write_summary(run_dir, summary)
     return Ended(Run(run_dir), summary, interrupted)
 

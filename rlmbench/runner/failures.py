@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlmbench.runner.logtext import Cause, find_cause, signal_name, tail
+from rlmbench.runner.logtext import Cause, before_end, find_cause, signal_name, tail
 from rlmbench.runner.supervise import Outcome, Reason
 
 
@@ -131,13 +131,13 @@ def classify(outcome: Outcome, logs: Sequence[ProcessLog], position: Position) -
         exit_code=outcome.exit_code,
         signal=signal_name(number) if number else None,
         log_path=shown.path if shown else None,
-        tail=tuple(tail(shown.text)) if shown else (),
+        tail=tuple(tail(before_end(shown.text))) if shown else (),
     )
 
 
 def _first_found(logs: Sequence[ProcessLog]) -> tuple[Cause | None, ProcessLog | None]:
     for log in logs:
-        cause = find_cause(log.text)
+        cause = find_cause(before_end(log.text))
         if cause:
             return cause, log
     return None, None

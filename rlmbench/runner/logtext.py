@@ -2,7 +2,7 @@
 
 A log mixes the output of many processes: progress bars that never end their line, colours, prefixes that Ray, torchrun
 and vLLM put before every line, tracebacks of ranks that only noticed another rank's death, and launchers that report
-what was already said. Pure functions over text; `read_log` alone touches a file.
+what was already said. Pure functions over text; only `read_log` and `mark_end` touch a file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 LOG_LIMIT_BYTES = 16 << 20
 LINE_LIMIT = 500
+END_MARK = "\n[rlmbench] told to end: "
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(
@@ -78,6 +79,20 @@ def read_log(path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> str:
             return (head + b"\n[...]\n" + file.read()).decode(errors="replace")
     except OSError:
         return ""
+
+
+def mark_end(path: Path, why: str) -> None:
+    """Note in a process's log that rlmbench ends it from here on. A log that cannot be written (full disk) goes without."""
+    try:
+        with path.open("ab") as file:
+            file.write(f"{END_MARK}{why}\n".encode())
+    except OSError:
+        pass
+
+
+def before_end(log: str) -> str:
+    """A log up to `mark_end`: what processes say when they are told to end explains nothing."""
+    return log.partition(END_MARK)[0]
 
 
 def plain_lines(log: str) -> list[str]:

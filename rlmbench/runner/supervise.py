@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from rlmbench.runner import guard
 from rlmbench.runner.activity import StallClock, TreeMeter, bytes_written
 from rlmbench.runner.interrupts import Interrupts
+from rlmbench.runner.logtext import mark_end
 from rlmbench.runner.oom import oom_kill_count
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def supervise(
 ) -> Outcome:
     """Run `processes` in order until the last one ends; when this returns or raises, none of their descendants is left.
 
-    Output goes to ``log_dir/<name>.log``. `env` is the environment that each process's own is laid over (default: this
+    Output goes to ``log_dir/<name>.log``, with a line of ours where a process was told to end. `env` is the environment that each process's own is laid over (default: this
     process's). `watch` names files and folders whose growth is a sign of life, besides the logs. `on_tick` is called
     about five times a second from this thread; what it raises ends the run and is passed on. Pass `interrupts` to
     share one note of Ctrl-C over several runs; without it the call makes its own.
@@ -145,6 +146,7 @@ class _Guarded:
     def __init__(self, process: Process, is_main: bool, spec: Mapping[str, Any], log: Path) -> None:
         self.process = process
         self.is_main = is_main
+        self.log = log
         self.ready = is_main
         self.exit_code: int | None = None
         self.signal: int | None = None
@@ -315,10 +317,12 @@ class _Supervision:
         guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
         self._children_before = {proc.identity for proc in guard.process_table().values() if proc.parent == os.getpid()}
         oom_kills_before = oom_kill_count()
+        why_ended = "an error in rlmbench"
         try:
             verdict = self._watch_processes()
+            why_ended = verdict.reason.value
         finally:
-            self._end_all()
+            self._end_all(why_ended)
             guard.prctl(guard.PR_SET_CHILD_SUBREAPER, int(was_subreaper))
         oom_kills_after = oom_kill_count()
         blamed = verdict.blamed
@@ -426,10 +430,11 @@ class _Supervision:
             return _Verdict(Reason.EXITED, failed, failed.ended_at)
         return None
 
-    def _end_all(self) -> None:
+    def _end_all(self, why: str) -> None:
         """Have every guard end its tree; force it where a guard does not manage."""
         for guarded in self._guarded:
             if not guarded.ended:
+                mark_end(guarded.log, why)
                 guarded.stop()
         deadline = time.monotonic() + self._limits.settle_s + self._limits.grace_s + guard.KILL_TIMEOUT_S + GUARD_MARGIN_S
         killing = False

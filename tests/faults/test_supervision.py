@@ -183,9 +183,10 @@ def test_cpu_time_and_output_are_signs_of_life(run: Callable[..., Outcome], busy
     assert outcome.ok, outcome
 
 
-def test_wall_timeout_ends_a_stubborn_tree(run: Callable[..., Outcome], mark: str) -> None:
+def test_wall_timeout_ends_a_stubborn_tree(run: Callable[..., Outcome], tmp_path: Path, mark: str) -> None:
     outcome = run(Process("main", (*TREE, "wait")), wall_timeout_s=1)
     assert outcome.reason is Reason.WALL_TIMEOUT and not marked(mark)
+    assert (tmp_path / "main.log").read_text().endswith("\n[rlmbench] told to end: wall_timeout\n")
     assert 1 <= outcome.seconds < 2
 
 

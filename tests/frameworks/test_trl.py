@@ -176,3 +176,60 @@ def test_replay_leaves_log_probs_undistorted(rlmbench_run):
     ratios = native[native["key"] == "val/ratio"]["value"]
     assert len(ratios) == 2
     assert all(math.isclose(ratio, 1.0, abs_tol=1e-4) for ratio in ratios)
+
+
+LOSING_HOOKS = """
+import sys
+
+sys.path.append({inject!r})
+from rlmbench_probe import after_import, replace
+from rlmbench_trl_worker.hooks import hooks as real_hooks, role
+
+
+def hooks():
+    after_import("trl.trainer.grpo_trainer", lose)
+    return real_hooks()
+
+
+def lose(module):
+    def make(original):
+        def shuffle(batch):
+            # Sample 0 is lost on the way to the loss, and sample 1 takes its place: every count stays what it was.
+            return original({{key: put(value) for key, value in batch.items()}})
+
+        return shuffle
+
+    replace(module, "shuffle_sequence_dict", make)
+
+
+def put(value):
+    if getattr(value, "ndim", 0) > 0:
+        value[0] = value[1]
+    return value
+"""
+
+
+def test_a_lost_sample_fails_the_run(tmp_path, monkeypatch, capsys):
+    """The hard gate: TRL trains to the end with exit code 0, but one planned sample never reaches the loss."""
+    from rlmbench.cli.main import main
+    from rlmbench_trl import TRLAdapter
+
+    class Losing(TRLAdapter):
+        def probe_path(self):
+            return tmp_path / "losing"
+
+        def probe_module(self):
+            return "losing_hooks"
+
+    (tmp_path / "losing").mkdir()
+    (tmp_path / "losing" / "losing_hooks.py").write_text(LOSING_HOOKS.format(inject=str(TRLAdapter().probe_path())))
+    monkeypatch.setattr("rlmbench.runner.cells.find_adapter", lambda name: Losing())
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "gsm8k_grpo", "--framework", "trl", *SHORT, "--json"]) == 1
+    (run,) = json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]
+    assert (run["status"], run["failure_class"], run["audit"]["ok"]) == ("failed", "audit", False)
+    assert run["failure"]["exit_code"] is None
+    assert "sample" in run["failure"]["message"]
+    # Both steps lost one sample of row 0 of the step and saw another twice.
+    assert any("step 1" in mismatch for mismatch in run["audit"]["mismatches"])
+    assert any("step 2" in mismatch for mismatch in run["audit"]["mismatches"])

@@ -9,10 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import synthetic_run  # noqa: E402
+import synthetic_run
 
-from rlmbench.metrics import RunSummary, summarize  # noqa: E402
-from rlmbench.records import Run  # noqa: E402
+from rlmbench.metrics import RunSummary, summarize
+from rlmbench.records import Run
 
 
 @pytest.fixture(scope="session")

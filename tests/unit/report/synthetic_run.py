@@ -179,9 +179,7 @@ def _step(process: _Process, step: int, start: int, rows: list[dict[str, Any]], 
                 "rows": [[r["row"], i, r["prompt_hash"], r["prompt_tokens"], r["response_tokens"][i]] for r, i in batch],
             }
         )
-    process.events.append(
-        {"ev": "reward", "step": step, "t_ns": begin, "rows": [[r["row"], i, r["rewards"][i]] for r, i in samples]}
-    )
+    process.events.append({"ev": "reward", "step": step, "t_ns": begin, "rows": [[r["row"], i, r["rewards"][i]] for r, i in samples]})
     return at
 
 
@@ -315,7 +313,8 @@ def manifest(run_id: str, recipe: dict[str, Any], **changes: Any) -> Manifest:
         "native": {"loss_type": "dapo", "num_generations": 4, "bf16": True, "max_steps": recipe["measurement"]["steps"]},
         "launch": [
             ProcessLaunch(
-                name="train", argv=["/opt/env/bin/python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"], env={"OMP_NUM_THREADS": "1"}
+                name="train", argv=["/opt/env/bin/python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"],
+                env={"OMP_NUM_THREADS": "1"}
             )
         ],
         "environment": EnvironmentRecord(

@@ -70,7 +70,10 @@ def test_a_page_answers_the_first_questions(finished, page: _Page) -> None:
     text = " ".join(page.text.split())
     assert "gsm8k_grpo · TRL 1.16.0" in text
     assert "CPU: orchestration, not GPU throughput" in text
-    assert f"{summary.audit.samples} samples and {summary.audit.response_tokens:,} response tokens reached the loss, exactly as planned" in text
+    assert (
+        f"{summary.audit.samples} samples and {summary.audit.response_tokens:,} response tokens reached the loss, exactly as planned"
+        in text
+    )
     assert "5 of 6 finished steps; left out: step 1 (warm-up)" in text
     assert "divides by the standard deviation plus 1e-4, where verl adds 1e-6" in text
     assert "vLLM is not used by this run" in text
@@ -79,7 +82,20 @@ def test_a_page_answers_the_first_questions(finished, page: _Page) -> None:
 
 def test_every_section_and_every_chart_has_its_table(page: _Page) -> None:
     ids = {attributes.get("id") for _, attributes in page.tags}
-    assert {"time", "timeline", "work", "throughput", "memory", "learning", "ledger", "audit", "hooks", "reproduce", "glossary", "data"} <= ids
+    assert {
+        "time",
+        "timeline",
+        "work",
+        "throughput",
+        "memory",
+        "learning",
+        "ledger",
+        "audit",
+        "hooks",
+        "reproduce",
+        "glossary",
+        "data",
+    } <= ids
     drawings = [attributes["data-spec"] for _, attributes in page.tags if "data-spec" in attributes]
     specs = {attributes.get("id"): json.loads(text) for attributes, text in page.scripts if attributes.get("type") == "application/json"}
     assert len(drawings) >= 8
@@ -109,7 +125,13 @@ def test_nothing_is_loaded_and_only_our_scripts_run(page: _Page) -> None:
 
 def test_hostile_texts_stay_text(tmp_path: Path) -> None:
     failure = synthetic_run.FAILURE.model_copy(update={"message": HOSTILE, "first_cause": HOSTILE, "tail": [HOSTILE]})
-    changes = {"scale_reason": HOSTILE, "overrides": [HOSTILE], "host": {HOSTILE: HOSTILE}, "native": {HOSTILE: HOSTILE}, "failure": failure}
+    changes = {
+        "scale_reason": HOSTILE,
+        "overrides": [HOSTILE],
+        "host": {HOSTILE: HOSTILE},
+        "native": {HOSTILE: HOSTILE},
+        "failure": failure,
+    }
     run = synthetic_run.write_run(tmp_path, changes={**changes, "status": "failed", "framework": HOSTILE, "suite": HOSTILE})
     page = _written(run, summarize(run), tmp_path)
     assert [tag for tag, _ in page.tags].count("img") == 0

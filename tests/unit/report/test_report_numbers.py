@@ -28,7 +28,16 @@ def test_seconds_keep_three_digits_and_a_unit(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.0%"), (0.00001, "<0.1%"), (0.0002, "0.02%"), (0.4472, "44.7%"), (0.99949, "99.9%"), (0.99972, "99.97%"), (0.99999, "99.99%"), (1, "100.0%")],
+    [
+        (0, "0.0%"),
+        (0.00001, "<0.1%"),
+        (0.0002, "0.02%"),
+        (0.4472, "44.7%"),
+        (0.99949, "99.9%"),
+        (0.99972, "99.97%"),
+        (0.99999, "99.99%"),
+        (1, "100.0%"),
+    ],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(value: float, text: str) -> None:
     assert numbers.share(value) == text
@@ -46,7 +55,9 @@ def test_a_plain_number(value: float, text: str) -> None:
     assert numbers.plain(value) == text
 
 
-@pytest.mark.parametrize("form", [numbers.seconds, numbers.fixed_seconds, numbers.share, numbers.count, numbers.size, numbers.plain, numbers.ratio])
+@pytest.mark.parametrize(
+    "form", [numbers.seconds, numbers.fixed_seconds, numbers.share, numbers.count, numbers.size, numbers.plain, numbers.ratio]
+)
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_what_is_absent_says_so_and_is_never_zero(form, value: float | None) -> None:
     assert form(value, reason="no step was measured") == "n/a (no step was measured)"

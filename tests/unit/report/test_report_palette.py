@@ -16,7 +16,12 @@ def test_every_stage_of_the_records_has_its_own_colour_in_the_order_of_a_step() 
 def test_a_gap_is_hatched_and_comes_last_and_an_unknown_stage_keeps_its_name() -> None:
     assert style_of("unattributed").colour == HATCH
     assert style_of("tea_break").label == "tea break"
-    assert in_order({"unattributed", "tea_break", "actor_update", "generation"}) == ["generation", "actor_update", "tea_break", "unattributed"]
+    assert in_order({"unattributed", "tea_break", "actor_update", "generation"}) == [
+        "generation",
+        "actor_update",
+        "tea_break",
+        "unattributed",
+    ]
 
 
 def test_contrast_is_that_of_wcag() -> None:
@@ -29,6 +34,9 @@ def test_contrast_is_that_of_wcag() -> None:
 
 @pytest.mark.parametrize("stage", [style for style in STAGES if style.colour != HATCH], ids=lambda style: style.name)
 def test_names_inside_bars_read_well(stage) -> None:
-    for amount in (0, *({"generation": [0.4], "actor_update": SUBSTAGE_TINTS.values(), "critic_update": SUBSTAGE_TINTS.values()}.get(stage.name, []))):
+    for amount in (
+        0,
+        *({"generation": [0.4], "actor_update": SUBSTAGE_TINTS.values(), "critic_update": SUBSTAGE_TINTS.values()}.get(stage.name, [])),
+    ):
         colour = tint(stage.colour, amount)
         assert contrast(ink_on(colour), colour) >= 4.5

@@ -76,7 +76,14 @@ def test_the_detail_holds_checks_steps_and_the_whole_ledger(finished) -> None:
 
 def test_markup_in_a_record_stays_text() -> None:
     console, stream = _console()
-    entry = {"field": "model.hub", "value": "[red]x[/]", "fidelity": "exact", "native_key": "[bold]", "native_value": 1, "reason": "[/nonsense]"}
+    entry = {
+        "field": "model.hub",
+        "value": "[red]x[/]",
+        "fidelity": "exact",
+        "native_key": "[bold]",
+        "native_value": 1,
+        "reason": "[/nonsense]",
+    }
     print_ledger([entry], console)
     assert "[red]x[/]" in stream.getvalue()
     assert "[/nonsense]" in stream.getvalue()

@@ -14,11 +14,11 @@ def bundles(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """A stand-in for vl-convert that counts how often it bundles, and an empty cache folder."""
     made: list[str] = []
 
-    def bundle() -> str:
+    def bundle(snippet: str | None) -> str:
         made.append("window.vegaEmbed=1;")
         return made[-1]
 
-    monkeypatch.setitem(sys.modules, "vl_convert", SimpleNamespace(__version__="0.0", javascript_bundle=bundle))
+    monkeypatch.setitem(sys.modules, "vl_convert", SimpleNamespace(javascript_bundle=bundle))
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
     vega.runtime.cache_clear()
     yield made
@@ -39,6 +39,6 @@ def test_a_cache_that_cannot_be_written_only_costs_time(bundles: list[str], monk
 
 
 def test_a_runtime_that_would_end_its_element_is_refused(bundles: list[str], monkeypatch) -> None:
-    monkeypatch.setattr(sys.modules["vl_convert"], "javascript_bundle", lambda: "a='</SCRIPT>'")
+    monkeypatch.setattr(sys.modules["vl_convert"], "javascript_bundle", lambda snippet: "a='</SCRIPT>'")
     with pytest.raises(ValueError, match="end its script element"):
         vega.runtime()

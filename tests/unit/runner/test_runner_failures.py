@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlmbench.runner.failures import Failure, FailureClass, Position, ProcessLog, classify
+from rlmbench.runner.logtext import mark_end
 from rlmbench.runner.supervise import Outcome, Reason
 
 LOGS = Path(__file__).parent / "logs"
@@ -143,6 +144,16 @@ def test_what_processes_say_when_interrupted_is_no_cause() -> None:
 def test_phases(position: Position, phase: str, message: str) -> None:
     found = failure(outcome(exit_code=1), position=position)
     assert (found.phase, found.message) == (phase, message)
+
+
+def test_what_a_process_says_after_being_told_to_end_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "main.log"
+    path.write_text("waiting for rank 1 50%")
+    mark_end(path, "stall_timeout")
+    with path.open("a") as file:
+        file.write(fixture("chained"))
+    found = failure(outcome(Reason.STALL_TIMEOUT), path.read_text())
+    assert (found.first_cause, found.tail) == (None, ("waiting for rank 1 50%",))
 
 
 def test_a_failure_is_json() -> None:

@@ -3,6 +3,7 @@
 import functools
 
 from datasets import Dataset
+from rlmbench_probe import recorder
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from rlmbench_trl_worker import replay
@@ -28,7 +29,11 @@ def build(this):
         from trl.rewards import get_soft_overlong_punishment
 
         rewards.append(get_soft_overlong_punishment(config.max_completion_length, this.overlong_buffer_tokens))
-    return trainer_class(this.model_dir, reward_funcs=rewards, args=config, train_dataset=dataset)
+    trainer = trainer_class(this.model_dir, reward_funcs=rewards, args=config, train_dataset=dataset)
+    if this.trainer.get("use_vllm") and this.trainer.get("vllm_mode") == "colocate":
+        dtype = trainer.vllm_generation.llm.llm_engine.model_config.dtype
+        recorder.event("fact", name="rollout_dtype", value=str(dtype).removeprefix("torch."))
+    return trainer
 
 
 def planned_reward(completions, **kwargs):

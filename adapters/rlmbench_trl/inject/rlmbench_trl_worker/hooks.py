@@ -108,7 +108,7 @@ def facts(model):
     parameters = list(model.parameters())
     recorder.event("fact", name="trainable_parameters", value=sum(p.numel() for p in parameters if p.requires_grad))
     recorder.event("fact", name="weights_dtype", value=str(parameters[0].dtype).removeprefix("torch."))
-    recorder.event("fact", name="device", value=str(parameters[0].device))
+    recorder.event("fact", name="device_type", value=parameters[0].device.type)
 
 
 # -- optimizer steps
