@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # not from typing: that import alone doubles the time of 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlmbench.metrics.summary import RunSummary
+    from rlmbench.metrics.figures import RunSummary
     from rlmbench.records.store import Run
 
 __version__ = "0.1.0"

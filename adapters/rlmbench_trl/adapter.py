@@ -10,7 +10,6 @@ from pathlib import Path
 from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.workload import verifier
-
 from rlmbench_trl.environments import ENVIRONMENTS
 from rlmbench_trl.translate import translate
 
@@ -98,7 +97,7 @@ class TRLAdapter:
         }
         path = inputs.run_dir / "job.json"
         path.write_text(json.dumps(job, indent=1))
-        env |= {"RLMBENCH_TRL_ALGORITHM": job["algorithm"], "RLMBENCH_JOB": str(path)}
+        env |= {"RLMBENCH_TRL_ALGORITHM": experiment.optimization.algorithm.value, "RLMBENCH_JOB": str(path)}
         if server and inputs.device == "cuda":
             # The server holds the first devices; the trainer sees only those after it.
             env["CUDA_VISIBLE_DEVICES"] = ",".join(str(i) for i in range(place.rollout_devices, experiment.devices))

@@ -111,19 +111,12 @@ def _build(spec: EnvironmentSpec, folder: Path, lock: int, log: TextIO, progress
     def install(what: str, *arguments: str) -> Command:
         return Command(pip.install_command(python, *arguments), f"installing {what}", pip.environment(), pip.phase)
 
-    run(
-        install(
-            f"{len(requirement_lines(spec.lock_dir / HASHED))} locked packages",
-            "--no-deps",
-            "--require-hashes",
-            "-r",
-            str(spec.lock_dir / HASHED),
-        ),
-        *([install(names, "--no-deps", *unhashed)] if unhashed else []),
-    )
+    hashed = requirement_lines(spec.lock_dir / HASHED)
+    by_hash = install(f"{len(hashed)} locked packages", "--no-deps", "--require-hashes", "-r", str(spec.lock_dir / HASHED))
+    run(by_hash, *([install(names, "--no-deps", *unhashed)] if unhashed else []))
     if unhashed:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
-            constraints.write("\n".join(requirement_lines(spec.lock_dir / HASHED)) + "\n")
+            constraints.write("\n".join(hashed) + "\n")
             constraints.flush()
             run(install(f"what {names} needs besides", "-c", constraints.name, *unhashed))
     finding = _inspect(spec, python, run)

@@ -1,6 +1,6 @@
 """Runs in the interpreter under inspection, not in rlmbench's: imports the modules named on the command line and describes itself.
 
-Standard library only, any Python from 3.8. Prints one JSON object as its last line.
+Standard library only, any Python from 3.9. Prints one JSON object as its last line.
 """
 
 import importlib
@@ -21,7 +21,7 @@ def _torch_facts():
 
 def _describe(modules):
     # Before any import: some packages put folders of their own on the import path, with distributions in them.
-    packages: dict = {}
+    packages = {}  # type: dict[str, str]
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
         if name:

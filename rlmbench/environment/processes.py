@@ -56,7 +56,6 @@ def run_together(
     lines: queue.Queue[tuple[_Running, str | None]] = queue.Queue()
     running: list[_Running] = []
     try:
-        progress("; ".join(command.phase for command in commands))
         for command in commands:
             log.write(f"$ {' '.join(command.argv[:1])} ... ({command.phase})\n")
             process = subprocess.Popen(
@@ -92,7 +91,7 @@ def _follow(
     running: Sequence[_Running], lines: queue.Queue[tuple[_Running, str | None]], log: TextIO, progress: Callable[[str], None]
 ) -> None:
     alive = list(running)
-    shown_at, shown = time.monotonic(), ""
+    shown_at, shown = 0.0, ""
     while alive:
         phases = "; ".join(dict.fromkeys(one.phase for one in alive))
         due = shown_at + (SIGN_OF_LIFE_S if phases == shown else SHORTEST_PHASE_S)

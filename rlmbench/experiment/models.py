@@ -9,7 +9,7 @@ every prompt gets `group_size` samples, so a step holds ``prompts_per_step * gro
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -292,7 +292,7 @@ class Scale(Strict):
 
     devices: NonNegativeInt = Field(description="GPUs the scale is written for; 0 is a CPU.")
     device_memory_gib: NonNegativeFloat = Field(0, description="Memory each of them needs, as far as known.")
-    experiment: dict = Field(default_factory=dict, description="Laid over the suite's `experiment`, key by key.")
+    experiment: dict[str, Any] = Field(default_factory=dict, description="Laid over the suite's `experiment`, key by key.")
 
 
 ScaleName = Literal["tiny", "small", "base", "large"]
@@ -305,15 +305,15 @@ class Suite(Strict):
     title: str
     description: str
     sources: list[str] = Field(description="Where the parameters were published.")
-    experiment: dict = Field(description="Settings shared by all scales.")
+    experiment: dict[str, Any] = Field(description="Settings shared by all scales.")
     scales: dict[ScaleName, Scale]
 
     def experiment_at(self, scale: str) -> Experiment:
         """The validated experiment at `scale`: the suite's base with the scale's settings laid over it."""
-        return Experiment.model_validate(merge(self.experiment, self.scales[scale].experiment))
+        return Experiment.model_validate(merge(self.experiment, self.scales[scale].experiment))  # type: ignore[index]
 
 
-def merge(base: dict, over: dict) -> dict:
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`over` laid on `base`, mapping by mapping; anything that is not a mapping replaces what was there."""
     merged = dict(base)
     for key, value in over.items():

@@ -38,7 +38,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise yaml.composer.ComposerError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=self.peek_event().start_mark)
+            here = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=here)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node

@@ -264,16 +264,21 @@ def _update_mismatches(
     found = [f"{made[one]} optimizer steps of the {one[1]} in {one[0]} instead of {expected}" for one in who if made[one] != expected]
     actor = [update for update in updates[step] if update.role == "actor"]
     checked = [update.weights_changed for update in actor if update.weights_changed is not None]
-    could_change = any(update.learning_rate != 0 for update in actor) and _gives_gradient(experiment, rewards)
+    moved_before = any(update.weights_changed for earlier in updates if earlier < step for update in updates[earlier])
+    could_change = any(update.learning_rate != 0 for update in actor) and _gives_gradient(experiment, rewards, moved_before)
     if checked and not any(checked) and could_change:
         found.append("the optimizer stepped, but the weights did not change")
     return found
 
 
-def _gives_gradient(experiment: Experiment, rewards: Sequence[tuple[Key | None, float]]) -> bool:
-    """Whether the step's loss has a gradient: group-relative advantages are all 0 when rewards agree within each group."""
+def _gives_gradient(experiment: Experiment, rewards: Sequence[tuple[Key | None, float]], moved_before: bool) -> bool:
+    """Whether the step's loss has a gradient.
+
+    Group-relative advantages are all 0 when rewards agree within each group. A KL penalty has no gradient either as
+    long as the policy still is the reference, that is until an update has changed the weights (`moved_before`).
+    """
     optimization = experiment.optimization
-    if optimization.algorithm not in (Algorithm.GRPO, Algorithm.RLOO) or optimization.kl.coefficient > 0:
+    if optimization.algorithm not in (Algorithm.GRPO, Algorithm.RLOO) or (optimization.kl.coefficient > 0 and moved_before):
         return True
     groups: dict[int, set[float]] = defaultdict(set)
     for key, reward in rewards:

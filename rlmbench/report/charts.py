@@ -160,9 +160,7 @@ def lengths(values: Sequence[int], p50: float, p99: float, cap: int | None) -> d
             tooltip=alt.Tooltip("tip:N"),
         )
     )
-    marks = [{"at": p50, "name": "p50"}, {"at": p99, "name": "p99"}] + ([{"at": cap, "name": "cap"}] if cap else [])
-    if cap and cap - p99 < 0.06 * cap:
-        marks = [marks[0], {"at": p99, "name": "p99, cap" if cap != p99 else "p99 = cap"}]
+    marks = _length_marks(p50, p99, cap)
     base = alt.Chart(alt.Data(values=marks))
     rules = base.mark_rule(color=TEXT, strokeDash=[4, 3], opacity=0.75).encode(x="at:Q")
     names = base.mark_text(align="right", dx=-4, baseline="top", fontSize=12, color=TEXT).encode(x="at:Q", y=alt.value(-2), text="name:N")
@@ -170,9 +168,20 @@ def lengths(values: Sequence[int], p50: float, p99: float, cap: int | None) -> d
     return specification(chart)
 
 
+def _length_marks(p50: float, p99: float, cap: int | None) -> list[Row]:
+    """Where lines stand and what they are called; two too close for two names share the first one's."""
+    marks: list[Row] = [{"at": p50, "name": "p50"}, {"at": p99, "name": "p99"}]
+    if cap is None:
+        return marks
+    together = cap - p99 < 0.1 * cap
+    if together:
+        marks[1]["name"] = "p99, cap"
+    return marks + ([{"at": cap, "name": "" if together else "cap"}] if cap != p99 else [])
+
+
 def histogram(values: Sequence[int], top: int | None = None, most_bins: int = 40) -> list[Row]:
     """Counts of whole numbers in equally wide bins of whole width: rows of low (in), high (out) and samples."""
-    highest = max(max(values), top or 0)
+    highest = max([*values, top or 0])
     low = 0
     width = max(1, -(-(highest + 1 - low) // most_bins))
     counts: dict[int, int] = {}

@@ -63,7 +63,11 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> tuple[Tile, ...]:
     step, rates = summary.step_s, summary.throughput
     no_step = sections.why(summary, "step_s", "no step was measured")
     no_rate = sections.why(summary, "throughput", "no step was measured")
-    spread = f"median; {numbers.seconds(step.min)} to {numbers.seconds(step.max)}" if step.median is not None else ""
+    spread = (
+        f"median; {numbers.seconds(step.min)} to {numbers.seconds(step.max)}"
+        if step.median is not None and summary.measured_steps > 1
+        else ""
+    )
     devices = words.devices_held(rates.devices, manifest) if rates else ""
     left_out = (
         f"of {summary.completed_steps:,}; left out: {excluded_text(summary)}"

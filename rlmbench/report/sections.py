@@ -625,7 +625,7 @@ def _of(got: int | None, planned: int | None) -> str:
 
 def hooks_section(run: Run, summary: RunSummary) -> Section:
     """Where the probe attached, and why not elsewhere."""
-    rows = run.hooks
+    rows = run.hooks.fillna({"target": ""})
     lines = []
     for (name, target), of_hook in rows.groupby(["name", "target"], dropna=False, sort=False):
         attached = int(of_hook["attached"].sum())

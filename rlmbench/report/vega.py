@@ -23,7 +23,7 @@ def _cached_at() -> Path:
 def runtime() -> str:
     """JavaScript that sets `window.vegaEmbed`; safe to stand inside a script element.
 
-    The bundle also names `vega` and `vegaLite`, which vl-convert 1.9 leaves null.
+    Vega and Vega-Lite by themselves cannot be named: vl-convert 1.9 bundles null for them.
     """
     cached = _cached_at()
     try:
@@ -32,7 +32,7 @@ def runtime() -> str:
         pass
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle(snippet=None)
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise ValueError("the chart runtime holds a sequence that would end its script element")
     _keep(cached, bundle)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, find_adapter, installed_adapters
@@ -104,7 +103,7 @@ def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
     gpus = devices()
     memory = min((gpu["memory_bytes"] for gpu in gpus), default=None)
     scale, reason = choose_scale(suite, len(gpus), memory, request.scale, force=force_scale)
-    device = request.device or ("cuda" if suite.scales[scale].devices and (default_device() == "cuda" or force_scale) else "cpu")
+    device = request.device or ("cuda" if suite.scales[scale].devices and (default_device() == "cuda" or force_scale) else "cpu")  # type: ignore[index]
     experiment = build_experiment(suite, scale, request.overrides)
     if experiment.model.shape:
         find_shape(experiment.model.shape)

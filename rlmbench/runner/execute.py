@@ -212,7 +212,7 @@ def _failure(outcome: Outcome, launch: Launch, run_dir: Path, tail: ProbeTail, s
 
 def _log(run_dir: Path, process: str) -> ProcessLog:
     path = run_dir / "logs" / f"{process}.log"
-    return ProcessLog(process, str(path.relative_to(run_dir)), read_log(path) if path.is_file() else "")
+    return ProcessLog(process, str(path.relative_to(run_dir)), read_log(path))
 
 
 def _outcome_record(outcome: Outcome) -> dict[str, Any]:

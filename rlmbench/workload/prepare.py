@@ -164,13 +164,13 @@ def write_weights(folder: Path, tensors: list[list[Any]], dtype: str, seed: int)
     names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     if len(shards) == 1:
         names = ["model.safetensors"]
-    for number, (name, shard) in enumerate(zip(names, shards), start=1):
+    for number, (name, shard) in enumerate(zip(names, shards, strict=True), start=1):
         progress(f"writing random weights, file {number} of {len(shards)}")
         with (folder / name).open("wb") as file:
             write_shard(file, shard, dtype, seed)
     if len(shards) > 1:
         total = sum(prod(tensor[1]) for tensor in tensors) * size
-        where = {tensor[0]: name for name, shard in zip(names, shards) for tensor in shard}
+        where = {tensor[0]: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
 
 

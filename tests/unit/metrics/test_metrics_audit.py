@@ -148,6 +148,19 @@ def test_equal_rewards_excuse_nothing_when_a_penalty_gives_a_gradient(synthetic)
     _assert_caught(synthetic, "step 3: the optimizer stepped, but the weights did not change")
 
 
+def test_a_penalty_has_no_gradient_while_the_policy_still_is_the_reference(synthetic):
+    """Seen with a random model in a natural workload: no reward at all, so nothing ever moved the policy."""
+    synthetic.experiment["optimization"]["kl"] = {"coefficient": 0.1}
+    for update in synthetic.only("update"):
+        update["weights_changed"] = False
+    for event in synthetic.only("reward"):
+        for row in event["rows"]:
+            row[2] = 0.0
+    for row in synthetic.plan["rows"]:
+        row["rewards"] = [0.0, 0.0]
+    assert _audit(synthetic).ok
+
+
 def test_a_synthetic_duplicate_with_equal_totals_is_caught(synthetic):
     """verl once put a copy of another sample in the place of a lost one: counts and totals agree, the work does not."""
     rows = synthetic.only("loss", 1)[0]["rows"]

@@ -33,3 +33,9 @@ def test_timeline_rows_shade_substages_and_name_them() -> None:
     assert forward["label"] == "forward"
     assert forward["colour"] != backward["colour"] == "#D55E00"
     assert forward["tip"] == "actor update · forward · f 0: 2.50 ms, from 1.00 ms"
+
+
+def test_the_cap_stands_at_the_cap_even_where_it_shares_a_name() -> None:
+    spec = charts.lengths([10, 250, 256], 45, 250.9, 256)
+    marks = spec["layer"][1]["data"]["values"]
+    assert marks == [{"at": 45, "name": "p50"}, {"at": 250.9, "name": "p99, cap"}, {"at": 256, "name": ""}]

@@ -99,7 +99,7 @@ def test_order_depends_on_the_seed_and_nothing_else() -> None:
 
 
 def test_long_and_duplicate_prompts_are_left_out_and_counted() -> None:
-    pool = prompts(6) + [TokenizedPrompt(6, "long", "0", tuple(range(11))), TokenizedPrompt(7, "same", "0", prompts(1)[0].prompt_ids)]
+    pool = [*prompts(6), TokenizedPrompt(6, "long", "0", tuple(range(11))), TokenizedPrompt(7, "same", "0", prompts(1)[0].prompt_ids)]
     plan = draw_plan(experiment(steps=1), pool)
     assert (plan["left_out_prompts"], plan["duplicate_prompts"]) == (1, 1)
     assert {row["problem"] for row in draw_plan(experiment(steps=1, prompts_per_step=6), pool)["rows"]} == set(range(6))

@@ -1,0 +1,82 @@
+"""`rlmbench env` and `rlmbench doctor` over a toy adapter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.environment.conftest import MakeSpec
+
+import rlmbench.adapter
+from rlmbench.cli import doctor, env
+from rlmbench.environment import Environment, folder_of
+from rlmbench.environment.cache import finish
+from rlmbench.errors import EXIT_ENVIRONMENT, EXIT_USAGE, EnvironmentFailure, UserError
+
+
+@pytest.fixture
+def built(make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The toy's environment in a cache of its own, as a finished folder without any package in it."""
+    spec = make_spec()
+    monkeypatch.setenv("RLMBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(rlmbench.adapter, "installed_adapters", lambda: {"toy": SimpleNamespace(environments=lambda: [spec])})
+    folder = folder_of(spec)
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text("")
+    finish(folder, Environment(python, "ab" * 32, {"toyframework": "1.2.0"}, "3.11.7", build_s=1.5))
+    return python
+
+
+def test_list_as_json(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env.list_environments(as_json=True)
+    [row] = json.loads(capsys.readouterr().out)["environments"]
+    assert (row["framework"], row["name"], row["device"], row["state"]) == ("toy", "toy", "cpu", "built")
+    assert row["python"] == str(built)
+    assert row["packages"] == {"toyframework": "1.2.0"}
+    assert row["size_bytes"] > 0
+
+
+def test_absent_is_null(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (built.parent.parent / "rlmbench-environment.json").unlink()
+    env.list_environments(as_json=True)
+    [row] = json.loads(capsys.readouterr().out)["environments"]
+    assert row["state"] == "half-built"
+    assert (row["python"], row["size_bytes"], row["packages"]) == (None, None, None)
+    with pytest.raises(EnvironmentFailure, match="not built: rlmbench env create toy --name toy --device cpu") as caught:
+        env.path("toy", device="cpu")
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+
+
+def test_path(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env.path("toy", device="cpu")
+    assert capsys.readouterr().out == f"{built}\n"
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "device", "message"),
+    [
+        ("tyo", None, "cpu", "unknown framework 'tyo' (did you mean 'toy'?); known: toy"),
+        ("toy", "toi", "cpu", "toy has no environment 'toi' (did you mean 'toy'?); it has toy"),
+        ("toy", None, "gpu", "toy has no environment for device 'gpu' (did you mean 'cpu'?); it has cpu"),
+    ],
+)
+@pytest.mark.usefixtures("built")
+def test_unknown_names_are_refused_with_the_nearest(framework: str, name: str | None, device: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        env.path(framework, name, device)
+    assert str(caught.value) == message
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_doctor_as_json(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.doctor(as_json=True)
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["adapters"] == ["toy"]
+    assert report["environments"][0]["python"] == str(built)
+    assert all((fact["value"] is None) == (not fact["available"]) for fact in report["facts"])
+    assert {"nvml", "gpus", "torch_profiler", "subreaper", "pss", "cgroup_memory_limit_bytes", "chromium"} <= {
+        f["name"] for f in report["facts"]
+    }

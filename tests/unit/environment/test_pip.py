@@ -1,0 +1,63 @@
+"""pip's output, as pip 23 and 26 print it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlmbench.environment import pip
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("  Downloading trl-1.16.0-py3-none-any.whl.metadata (12 kB)", "downloading trl-1.16.0-py3-none-any.whl.metadata (12 kB)"),
+        ("Downloading numpy-2.4.6-cp311-cp311-manylinux.whl (16.4 MB)", "downloading numpy-2.4.6-cp311-cp311-manylinux.whl (16.4 MB)"),
+        ("  Using cached rich-15.0.0-py3-none-any.whl (310 kB)", "taking from pip's cache rich-15.0.0-py3-none-any.whl (310 kB)"),
+        ("Processing /wheels/torch-2.13.0+cpu-cp311.whl", "reading torch-2.13.0+cpu-cp311.whl"),
+        ("Installing collected packages: torch", "installing torch"),
+        ("Installing collected packages: a, b, c, d, e, f", "installing 6 packages: a, b, c, d, ..."),
+        ("Collecting trl==1.16.0 (from -r requirements.txt (line 7))", None),
+        ("WARNING: Location 'file:///somewhere/' is ignored: it is neither a file nor a directory.", None),
+    ],
+)
+def test_phase(line: str, phase: str | None) -> None:
+    assert pip.phase(line) == phase
+
+
+def test_first_error_is_the_cause_and_not_the_last_line() -> None:
+    output = [
+        "Looking in links: /wheels",
+        "WARNING: Location 'file:///somewhere/' is ignored: it is neither a file nor a directory.",
+        "ERROR: Could not find a version that satisfies the requirement torch==99 (from versions: 2.13.0)",
+        "ERROR: No matching distribution found for torch==99",
+    ]
+    assert pip.first_error(output) == "Could not find a version that satisfies the requirement torch==99 (from versions: 2.13.0)"
+
+
+def test_first_error_of_a_failed_source_build() -> None:
+    assert (
+        pip.first_error(["Collecting x", "  error: subprocess-exited-with-error", "ERROR: Failed to build x"])
+        == "subprocess-exited-with-error"
+    )
+
+
+def test_long_list_of_versions_is_shortened() -> None:
+    message = pip.first_error(["ERROR: Could not find x==9 (from versions: " + ", ".join(f"1.0.{n}" for n in range(500)) + ")"])
+    assert message is not None
+    assert message.startswith("Could not find x==9 (from versions: 1.0.0, 1.0.1")
+    assert message.endswith(" ...")
+    assert len(message) <= 304
+
+
+def test_no_error() -> None:
+    assert pip.first_error(["Successfully installed x", "0 error: none"]) is None
+
+
+def test_environment_keeps_the_users_configuration_and_drops_what_misdirects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels")
+    monkeypatch.setenv("PIP_USER", "1")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    environment = pip.environment()
+    assert environment["PIP_FIND_LINKS"] == "/wheels"
+    assert "PIP_USER" not in environment
+    assert "PYTHONPATH" not in environment
