@@ -1,5 +1,8 @@
 # What scripts/quickstart and scripts/test share: the virtual environment .venv in the checkout. Source it from the checkout's root.
 
+# Packages are installed without byte code, since most of pandas, pyarrow and altair is never imported: what is imported keeps it.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() { say "error: $*"; exit 1; }
@@ -22,13 +25,13 @@ sign_of_life() {
     local label=$1 line phase="starting pip" shown=-2
     while true; do
         if IFS= read -r -t 5 line; then
-            [[ $line =~ ^\ *(Collecting|Downloading|Using\ cached|Building|Installing)\ [^\;]* ]] || continue
-            phase=${BASH_REMATCH[0]:0:90}
+            [[ $line =~ ^\ *((Collecting|Downloading|Using\ cached|Building|Installing)\ [^\;:\(]*) ]] || continue
+            phase=${BASH_REMATCH[1]}
             ((SECONDS - shown >= 2)) || continue
         elif (($? <= 128)); then # the end of the input; a time-out is above 128
             return
         fi
-        say "$label · ${phase#"${phase%%[! ]*}"} · $SECONDS s"
+        say "$label · $phase · $SECONDS s"
         shown=$SECONDS
     done
 }
@@ -37,7 +40,7 @@ sign_of_life() {
 pip_install() {
     local label=$1
     shift
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input "$@" 2>&1 </dev/null | tee -a .venv/pip.log | sign_of_life "$label"
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile "$@" 2>&1 </dev/null | tee -a .venv/pip.log | sign_of_life "$label"
 }
 
 # Where `.venv` holds what `pyproject.toml` and the lock ask for now; a checkout that has moved needs its links made again.

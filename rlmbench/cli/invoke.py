@@ -14,9 +14,12 @@ def invoke(app: typer.Typer, name: str, arguments: list[str]) -> int:
     Raises:
         UserError: the arguments are wrong.
     """
+    app.pretty_exceptions_enable = False  # an error of ours is a plain traceback, which can be pasted into a report
     try:
         result = app(arguments, prog_name=f"rlmbench {name}", standalone_mode=False)
     except TyperException as error:
-        message = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+        message = " ".join(str(getattr(error, "format_message", error.__str__)()).split()).rstrip(".")
         raise UserError(f"{message}; see rlmbench {name} --help") from None
+    except SystemExit:  # typer's way to say that whoever read the output has gone (`| head`)
+        raise BrokenPipeError from None
     return result if isinstance(result, int) else 0

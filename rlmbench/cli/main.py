@@ -6,13 +6,12 @@ them, which alone takes longer than Python's start) happen when that command is 
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from importlib import import_module
 from types import FrameType
 
-from rlmbench.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, UserError, did_you_mean
+from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED, EXIT_USAGE, UserError, did_you_mean
 
 COMMANDS = {
     "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
@@ -46,29 +45,26 @@ Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 130 
 
 
 class Terminated(BaseException):
-    """SIGTERM, as an exception that reaches every `finally`."""
+    """SIGTERM or SIGHUP, as an exception that reaches every `finally`."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(HELP.format(commands="\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())), end="")
-        return 0 if arguments else EXIT_USAGE
-    if arguments[0] == "--version":
-        from rlmbench import __version__
-
-        print(f"rlmbench {__version__}")
-        return 0
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _terminate)
     try:
-        return _dispatch(arguments[0], arguments[1:])
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone (`rlmbench show | head`): nothing is wrong, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        from rlmbench.cli.output import discard_output
+
+        discard_output()
+        return EXIT_OK
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -77,13 +73,22 @@ def main(arguments: list[str]) -> int:
         return EXIT_TERMINATED
 
 
-def _dispatch(name: str, arguments: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else ""
+    if name in ("", "--help", "-h", "help"):
+        print(HELP.format(commands="\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())), end="")
+        return EXIT_OK if arguments else EXIT_USAGE
+    if name == "--version":
+        from rlmbench import __version__
+
+        print(f"rlmbench {__version__}")
+        return EXIT_OK
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; rlmbench --help lists them")
     app = import_module(COMMANDS[name][0]).app
     from rlmbench.cli.invoke import invoke
 
-    return invoke(app, name, arguments)
+    return invoke(app, name, arguments[1:])
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,10 +54,20 @@ def run(
         raise UserError(f"--device {device}: give cpu or cuda")
     if campaign_id and not resume:
         raise UserError("--campaign goes with --resume")
-    asked = Request(suite, tuple(framework), scale or "auto", tuple(override), 1 if repeats is None else repeats, device, python)
+    asked = Request(
+        suite,
+        tuple(framework),
+        scale or "auto",
+        tuple(override),
+        1 if repeats is None else repeats,
+        device,
+        python,
+        str(results),
+        str(reports),
+    )
     campaign = _resumed(asked, results, campaign_id, given=(scale, repeats)) if resume else None
     if campaign:
-        asked = campaign.asked()
+        asked = replace(campaign.request, results=asked.results, reports=asked.reports)
     elif not asked.frameworks:
         raise UserError("give at least one --framework (trl), or --framework all")
     plan = make_plan(asked, force_scale=dry_run)
@@ -64,6 +76,8 @@ def run(
     if plan.refusals:
         raise UserError("\nerror: ".join(plan.refusals))
     check_devices(plan)
+    _check_place(results / plan.suite, "--results")
+    _check_place(reports, "--reports")
     return _run_campaign(plan, campaign, results, reports, quiet=quiet, as_json=as_json)
 
 
@@ -73,7 +87,7 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
     from rlmbench.runner.campaign import find_campaign
 
     campaign = find_campaign(results, load_suite(asked.suite).name, campaign_id)
-    planned = campaign.asked()
+    planned = campaign.request
     scale, repeats = given
     differences = [
         f"{name} {wanted!r}, planned with {had!r}"
@@ -95,33 +109,50 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
     return campaign
 
 
+def _check_place(folder: Path, option: str) -> None:
+    """Refuse a folder that cannot be made or written to, before hours are spent on what belongs there."""
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not existing.is_dir():
+        raise UserError(f"{option}: {existing} is a file, not a folder; choose another place")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{option}: no permission to write in {existing}; choose another place")
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
 def _print_plan(plan: Plan, as_json: bool) -> int:
-    from rlmbench.cli.output import print_json
+    from rlmbench.cli.output import console, print_json
     from rlmbench.report.ledger import plan_document, print_plan
 
     if as_json:
         print_json(plan_document(plan))
     else:
-        print_plan(plan)
+        print_plan(plan, console(sys.stdout))
     if plan.refusals:
         raise UserError("\nerror: ".join(plan.refusals))
     return EXIT_OK
 
 
 def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports: Path, *, quiet: bool, as_json: bool) -> int:
+    from rlmbench.cli.output import discard_output
     from rlmbench.runner.campaign import new_campaign, save
     from rlmbench.runner.interrupts import Interrupts
     from rlmbench.runner.progress import open_progress
 
     with open_progress(quiet) as progress:
-        progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} run(s)")
+        progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {_runs(len(plan.cells))}")
         environments = {name: _environment(plan, name, progress) for name in plan.parts}
         if campaign is None:
             campaign = new_campaign(plan.suite, plan.request)
             save(campaign, results)
         with Interrupts() as interrupts:
             summaries = _run_cells(plan, environments, campaign, results, reports, progress, interrupts)
-    _print_results(plan, campaign, summaries, results, reports, as_json)
+    try:
+        _print_results(plan, summaries, reports, as_json)
+    except BrokenPipeError:
+        discard_output()
     if interrupts.asked:
         return EXIT_INTERRUPTED if interrupts.signal == 2 else EXIT_TERMINATED
     return EXIT_OK if summaries and all(summary.status == "ok" for summary in summaries) else EXIT_RUN_FAILED
@@ -173,7 +204,7 @@ def _run_cells(
     return summaries
 
 
-def _print_results(plan: Plan, campaign: Campaign, summaries: list[RunSummary], results: Path, reports: Path, as_json: bool) -> None:
+def _print_results(plan: Plan, summaries: list[RunSummary], reports: Path, as_json: bool) -> None:
     from rlmbench.cli.output import console, print_json
     from rlmbench.metrics import document
     from rlmbench.report.terminal import print_runs
@@ -182,7 +213,7 @@ def _print_results(plan: Plan, campaign: Campaign, summaries: list[RunSummary], 
     lines = [f"report: {reports / f'{summary.id}.html'}" for summary in summaries]
     finished = sum(summary.status == "ok" for summary in summaries)
     if finished < len(plan.cells):
-        lines.append(f"{finished} of {len(plan.cells)} runs finished; complete them with: rlmbench run {plan.request.suite} --resume")
-    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout)
+        lines.append(f"{finished} of {_runs(len(plan.cells))} finished; complete with: {plan.request.resume_command()}")
+    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
     if as_json:
         print_json(document(summaries))

@@ -25,13 +25,15 @@ def show(
     rlmbench show latest
     rlmbench show results/gsm8k_grpo/20261130-120000-trl-tiny-r0 --json
     """
+    from rlmbench.records.store import find_run
+
+    found = [find_run(name, results) for name in runs]
+
     from rlmbench.cli.output import console, print_json
     from rlmbench.metrics import document
-    from rlmbench.records.store import find_run
     from rlmbench.report.terminal import print_run_detail
     from rlmbench.runner.execute import summarized
 
-    found = [find_run(name, results) for name in runs]
     summaries = [summarized(run) for run in found]
     if as_json:
         print_json(document(summaries))

@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 # Settings that would send packages somewhere else than into the environment, silence the output read here, or forbid byte code.
@@ -26,6 +27,9 @@ _PROCESSING = re.compile(r"^Processing (?P<path>\S+)")
 _DOWNLOADING = re.compile(r"^\s*(?P<verb>Downloading|Using cached) (?P<file>\S+)(?P<size> \([^)]+\))?")
 _INSTALLING = re.compile(r"^Installing collected packages: (?P<names>.+)")
 _ERROR = re.compile(r"^\s*(?:ERROR|error): (?P<message>.+)")
+# pip prints this as an error before the one that stopped it.
+_NOT_A_CAUSE = "Ignored the following"
+_CONFLICT = "The conflict is caused by:"
 _LONGEST_MESSAGE = 300
 
 
@@ -80,11 +84,19 @@ def phase(line: str) -> str | None:
     return None
 
 
-def first_error(lines: Iterable[str]) -> str | None:
-    """The first error in pip's output, shortened to one readable line. Later ones are its consequences."""
-    for line in lines:
-        if found := _ERROR.match(line):
-            message = found["message"].strip()
-            # The list of versions that do exist can fill pages.
-            return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE].rstrip(', ')} ..."
+def first_error(lines: Sequence[str]) -> str | None:
+    """The first error in pip's output as one readable line, with the packages it is about. Later ones are its consequences."""
+    for number, line in enumerate(lines):
+        found = _ERROR.match(line)
+        if found is None or found["message"].startswith(_NOT_A_CAUSE):
+            continue
+        message = found["message"].strip()
+        following = [line.strip() for line in lines[number + 1 :]]
+        if "DO NOT MATCH THE HASHES" in message and following:
+            message = f"another file than the locked one (its hash differs): {following[0].rstrip(':')}"
+        elif _CONFLICT in following:
+            parties = takewhile(bool, following[following.index(_CONFLICT) + 1 :])
+            message = f"{message.rstrip('.')}: {'; '.join(parties)}"
+        # The list of versions that do exist can fill pages.
+        return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE].rstrip(', ')} ..."
     return None

@@ -82,8 +82,9 @@ def run_together(
 
 def _read(one: _Running, lines: queue.Queue[tuple[_Running, str | None]]) -> None:
     assert one.process.stdout is not None
-    for line in one.process.stdout:
-        lines.put((one, line.rstrip("\n")))
+    with one.process.stdout as output:
+        for line in output:
+            lines.put((one, line.rstrip("\n")))
     lines.put((one, None))
 
 

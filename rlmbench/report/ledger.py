@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlmbench.adapter import LedgerEntry
+    from rich.console import Console
+
     from rlmbench.runner.cells import Part, Plan
 
 
@@ -50,31 +51,16 @@ def launch_commands(plan: Plan, part: Part) -> list[str]:
         return [shlex.join(process.argv).replace(folder, "RUN") for process in launch.processes]
 
 
-def print_plan(plan: Plan) -> None:
-    """The plan for a person: ledger by fidelity, native configuration as JSON, launch commands."""
-    print(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} run(s)")
+def print_plan(plan: Plan, console: Console) -> None:
+    """The plan for a person: ledger, native configuration as JSON, launch commands; long lines are left whole, to be copied."""
+    from rlmbench.report.terminal import print_ledger
+
+    console.print(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} run(s)", soft_wrap=True)
     for name, part in plan.parts.items():
-        print(f"\n{name}: fidelity ledger")
-        for fidelity in ("unsupported", "approximated", "exact"):
-            entries = [entry for entry in part.translation.ledger if entry.fidelity == fidelity]
-            print(f"\n  {fidelity} ({len(entries)})")
-            for entry in entries:
-                print(ledger_line(entry))
-        print(f"\n{name}: native configuration, run in the environment {part.spec.name}")
-        print(json.dumps(dict(part.translation.native), indent=2))
-        print(f"\n{name}: processes")
+        console.print()
+        print_ledger([asdict(entry) for entry in part.translation.ledger], console)
+        console.print(f"\n{name}: native configuration, run in the environment {part.spec.name}")
+        console.print(json.dumps(dict(part.translation.native), indent=2), soft_wrap=True)
+        console.print(f"\n{name}: processes")
         for command in launch_commands(plan, part):
-            print(f"  {command}")
-
-
-def ledger_line(entry: LedgerEntry) -> str:
-    """``field = asked -> native_key=value: reason`` on one line, whatever its length: a terminal wraps, a program greps."""
-    asked = "" if entry.field.startswith("(") else f" = {_short(entry.value)}"
-    native = f" -> {entry.native_key}={json.dumps(entry.native_value)}" if entry.native_key else ""
-    reason = f": {entry.reason}" if entry.reason else ""
-    return f"    {entry.field}{asked}{native}{reason}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+            console.print(f"  {command}", soft_wrap=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rlmbench.metrics import RunSummary
+    from rlmbench.metrics.native import NativeFigure
     from rlmbench.records import Manifest, Run
 
 BAR_WIDTH = 16
@@ -136,8 +137,11 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
             f"p50 {numbers.count(lengths.p50)}, p90 {numbers.count(lengths.p90)}, p99 {numbers.count(lengths.p99)}, "
             f"{numbers.share(lengths.share_at_cap)} at the cap",
         )
-    if any(figure.ratio is not None for figure in summary.native.values()):
+    if _compared(summary):
         console.print(_native(summary))
+        for key, figure in _compared(summary):
+            if figure.reason:
+                _hanging(console, "  ", f"{key}: {figure.reason}", "dim")
     if manifest is not None:
         for entry in manifest.ledger:
             if entry.get("fidelity") != "exact":
@@ -178,14 +182,17 @@ def _bar(part: float) -> str:
 
 
 def _native(summary: RunSummary) -> Table:
-    table = _table("native figure", "#mean", "ours", "#value", "#ratio", "why they differ", title="The framework's own figures beside ours")
-    for key, figure in sorted(summary.native.items()):
-        if figure.canonical is None or figure.ratio is None:
-            continue
+    """Side by side; why they differ stands below the table, where there is room for a sentence."""
+    table = _table("native figure", "#mean", "ours", "#value", "#ratio", title="The framework's own figures beside ours")
+    for key, figure in _compared(summary):
         ours = figure.mean / figure.ratio if figure.ratio else None
-        cells = (key, numbers.plain(figure.mean), figure.canonical, numbers.plain(ours), numbers.ratio(figure.ratio), figure.reason or "")
+        cells = (key, numbers.plain(figure.mean), figure.canonical or "", numbers.plain(ours), numbers.ratio(figure.ratio))
         table.add_row(*[_text(cell) for cell in cells])
     return table
+
+
+def _compared(summary: RunSummary) -> list[tuple[str, NativeFigure]]:
+    return [(key, figure) for key, figure in sorted(summary.native.items()) if figure.canonical is not None and figure.ratio is not None]
 
 
 def _steps(summary: RunSummary) -> Table:

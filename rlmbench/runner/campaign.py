@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,26 +24,28 @@ class Campaign(BaseModel):
     campaign_id: str
     suite: str = Field(description="The suite's name; `request.suite` is what was typed.")
     created_unix_s: float
-    request: dict[str, Any] = Field(description="The command as given.")
-
-    def asked(self) -> Request:
-        """The request it was planned from."""
-        lists = {key: tuple(self.request[key]) for key in ("frameworks", "overrides")}
-        return Request(**{**self.request, **lists})
+    request: Request = Field(description="The command as given.")
 
 
 def new_campaign(suite: str, request: Request) -> Campaign:
     """A campaign that is not on disk yet."""
     now = time.time()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return Campaign(campaign_id=f"{stamp}-{int(now * 1000) % 1000:03}", suite=suite, created_unix_s=now, request=asdict(request))
+    return Campaign(campaign_id=f"{stamp}-{int(now * 1000) % 1000:03}", suite=suite, created_unix_s=now, request=request)
 
 
 def save(campaign: Campaign, results_dir: Path) -> None:
-    """Write the campaign below `results_dir`."""
+    """Write the campaign below `results_dir`.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
     path = results_dir / campaign.suite / FOLDER / f"{campaign.campaign_id}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (campaign.model_dump_json(indent=1) + "\n").encode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (campaign.model_dump_json(indent=1) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"cannot write results to {results_dir}: {error.strerror}; choose another place with --results") from None
 
 
 def find_campaign(results_dir: Path, suite: str, campaign_id: str | None) -> Campaign:
@@ -64,15 +63,20 @@ def find_campaign(results_dir: Path, suite: str, campaign_id: str | None) -> Cam
         raise UserError(f"unknown campaign {name!r} of {suite}{did_you_mean(name, known)}; known: {', '.join(known[-5:])}")
     path = folder / f"{name}.json"
     try:
-        return Campaign.model_validate(json.loads(path.read_bytes()))
-    except (ValueError, ValidationError) as error:
-        raise UserError(f"{path}: damaged campaign ({str(error).splitlines()[0]}); start a new one without --resume") from None
+        return Campaign.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UserError(f"{path}: damaged campaign ({place}: {first['msg']}); start a new one without --resume") from None
 
 
 def finished_run(results_dir: Path, campaign: Campaign, cell: Cell, content_hash: str) -> Run | None:
     """The campaign's run of `cell` that ended well, of exactly this content; failed and interrupted ones are tried again."""
     for run in reversed(list_runs(results_dir)):
-        manifest = run.manifest
+        try:
+            manifest = run.manifest
+        except UserError:  # a damaged record is not one of a run that ended well
+            continue
         same = (manifest.campaign_id, manifest.framework, manifest.repeat, manifest.content_hash)
         if manifest.status == "ok" and same == (campaign.campaign_id, cell.framework, cell.repeat, content_hash):
             return run

@@ -18,6 +18,7 @@ from rlmbench.runner.schedule import interleave
 from rlmbench.workload.shapes import find_shape
 
 ALL = "all"
+RESULTS, REPORTS = "results", "reports"
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,10 @@ class Request:
     repeats: int = 1
     device: str | None = None
     python: str | None = None
+    results: str = RESULTS
+    reports: str = REPORTS
 
-    def command(self, *extra: str) -> str:
+    def command(self) -> str:
         """The command line that asks for this."""
         words = ["rlmbench", "run", self.suite]
         for framework in self.frameworks:
@@ -47,7 +50,15 @@ class Request:
             words += ["--device", self.device]
         if self.python:
             words += ["--python", self.python]
-        return shlex.join([*words, *extra])
+        return shlex.join([*words, *self._places()])
+
+    def resume_command(self) -> str:
+        """The command line that completes the latest campaign of this."""
+        return shlex.join(["rlmbench", "run", self.suite, "--resume", *self._places()])
+
+    def _places(self) -> list[str]:
+        places = (("--results", self.results, RESULTS), ("--reports", self.reports, REPORTS))
+        return [word for option, place, default in places if place != default for word in (option, place)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
         find_shape(experiment.model.shape)
     if request.repeats < 1:
         raise UserError(f"--repeats {request.repeats}: give at least 1")
-    names = list(installed_adapters()) if request.frameworks == (ALL,) else list(dict.fromkeys(request.frameworks))
+    names = list(installed_adapters()) if ALL in request.frameworks else list(dict.fromkeys(request.frameworks))
     if not names:
         raise UserError("no framework is installed: an adapter package must provide one (rlmbench doctor)")
     if request.python and len(names) > 1:
@@ -146,8 +157,10 @@ def check_devices(plan: Plan) -> None:
     """
     if plan.device == "cuda" and plan.experiment.devices > len(devices()):
         raise UserError(
-            f"the experiment holds {plan.experiment.devices} GPUs, this machine has {len(devices())}: "
+            f"the experiment needs {_gpus(plan.experiment.devices)}, this machine has {_gpus(len(devices()))}: "
             "choose a smaller --scale, or lower parallelism.data or placement.rollout_devices with --set"
         )
 
 
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count or 'no'} GPUs"

@@ -18,14 +18,14 @@ from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
 from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, Times, Versions, write_manifest
-from rlmbench.records.store import Run
+from rlmbench.records.store import PLAN, Run
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.tables import tables_from_events, write_tables
 from rlmbench.runner.campaign import Campaign
 from rlmbench.runner.cells import Cell, Plan
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
-from rlmbench.runner.interrupts import Interrupts
-from rlmbench.runner.logtext import read_log
+from rlmbench.runner.interrupts import Interrupted, Interrupts
+from rlmbench.runner.logtext import read_log, signal_name, tail
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
@@ -33,7 +33,7 @@ from rlmbench.runner.watch import ProbeTail
 from rlmbench.workload.inputs import prepare_inputs
 
 # What the user's shell says about Python is meant for rlmbench, not for the framework's interpreter.
-NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PYTHONWARNINGS")
+NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,16 @@ def execute(
     write_manifest(run_dir, manifest)
     began = time.monotonic()
     try:
-        launch = _prepare(plan, cell, environment, run_dir, progress)
-    except UserError as error:
-        kind = FailureClass.ENVIRONMENT if isinstance(error, EnvironmentFailure) else FailureClass.CONFIGURATION
-        failure = Failure(failure_class=kind, message=str(error), phase="preparing", log_path="logs/prepare.log")
-        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=False)
-    except KeyboardInterrupt:
-        failure = Failure(failure_class=FailureClass.INTERRUPTED, message="interrupted while its inputs were prepared", phase="preparing")
-        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=True)
+        launch = _prepare(plan, cell, environment, run_dir, progress, interrupts)
+    except (UserError, Interrupted) as error:
+        failure = _failure_to_prepare(error, run_dir, interrupts)
+        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=interrupts.asked)
+    planned = (run_dir / PLAN).read_bytes()
     processes = [ProcessLaunch(name=process.name, argv=list(process.argv), env=dict(process.env)) for process in launch.processes]
     times = manifest.times.model_copy(update={"started_unix_s": time.time()})
     manifest = manifest.model_copy(update={"launch": processes, "times": times, "status": "running"})
     write_manifest(run_dir, manifest)
-    tail = ProbeTail(run_dir / "probe")
+    probe = ProbeTail(run_dir / "probe")
     began = time.monotonic()
     outcome = supervise(
         launch.processes,
@@ -91,13 +88,16 @@ def execute(
         limits=Limits(plan.experiment.measurement.wall_timeout_s, plan.experiment.measurement.stall_timeout_s),
         env=_base_environment(plan, cell, run_dir),
         watch=[run_dir / "probe"],
-        on_tick=_follow(tail, plan.experiment.measurement.steps, progress),
+        on_tick=_follow(probe, plan.experiment.measurement.steps, progress),
         interrupts=interrupts,
     )
+    progress.step(0, 0)
+    progress.stage(None)
     progress.phase("reading the records")
-    failure = _failure(outcome, launch, run_dir, tail, plan.experiment.measurement.steps)
+    _restore(run_dir / PLAN, planned)
     manifest = manifest.model_copy(update={"outcome": _outcome_record(outcome)})
-    return _close(plan, cell, run_dir, manifest, failure, began, interrupted=interrupts.asked)
+    ended_by = _failure(outcome, launch, run_dir, probe, plan.experiment.measurement.steps)
+    return _close(plan, cell, run_dir, manifest, ended_by, began, interrupted=interrupts.asked)
 
 
 def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
@@ -160,12 +160,44 @@ def _commit() -> str | None:
         return None
 
 
-def _prepare(plan: Plan, cell: Cell, environment: Environment, run_dir: Path, progress: Progress) -> Launch:
+def _prepare(plan: Plan, cell: Cell, environment: Environment, run_dir: Path, progress: Progress, interrupts: Interrupts) -> Launch:
+    """Model, prompts and the adapter's launch; raises `Interrupted` a few seconds after the user has asked to stop."""
     part = plan.parts[cell.framework]
-    progress.phase("preparing model and prompts")
-    model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, progress.phase)
+
+    def tell(text: str) -> None:
+        interrupts.check()
+        progress.phase(text)
+
+    tell("preparing model and prompts")
+    model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, tell)
     inputs = RunInputs(run_dir, model_dir, plan_path, environment.python, plan.device)
-    return part.adapter.launch(part.translation, plan.experiment, inputs)
+    launch = part.adapter.launch(part.translation, plan.experiment, inputs)
+    interrupts.check()
+    return launch
+
+
+def _failure_to_prepare(error: Exception, run_dir: Path, interrupts: Interrupts) -> Failure:
+    """Why there is nothing to start. A terminal's Ctrl-C also ends the child that prepares, and its error is no cause then."""
+    if interrupts.signal is not None:
+        name = signal_name(interrupts.signal)
+        return Failure(
+            failure_class=FailureClass.INTERRUPTED, message=f"interrupted by {name} while its inputs were prepared", phase="preparing"
+        )
+    kind = FailureClass.ENVIRONMENT if isinstance(error, EnvironmentFailure) else FailureClass.CONFIGURATION
+    log = run_dir / "logs" / "prepare.log"
+    return Failure(
+        failure_class=kind,
+        message=str(error),
+        phase="preparing",
+        log_path=str(log.relative_to(run_dir)) if log.exists() else None,
+        tail=tail(read_log(log)),
+    )
+
+
+def _restore(path: Path, planned: bytes) -> None:
+    """Put the plan back as it was written: what is audited is what was planned, whatever a trainer did to the file."""
+    if not path.exists() or path.read_bytes() != planned:
+        path.write_bytes(planned)
 
 
 def _base_environment(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:
@@ -186,25 +218,25 @@ def _base_environment(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str
     return env
 
 
-def _follow(tail: ProbeTail, steps: int, progress: Progress) -> Callable[[Tick], None]:
+def _follow(probe: ProbeTail, steps: int, progress: Progress) -> Callable[[Tick], None]:
     """Show where the run is, from what its probe has written."""
 
     def on_tick(tick: Tick) -> None:
-        state = tail.poll()
+        state = probe.poll()
         if not tick.is_main:
             progress.phase(f"starting {tick.process}")
         elif state.step == 0:
             progress.phase("starting the trainer")
         else:
+            progress.stage(state.stage)
             progress.phase("training" if state.steps_done < steps else "ending")
             progress.step(min(state.step, steps), steps, state.last_step_s, state.tokens_per_s, state.seconds_left(steps))
-            progress.stage(state.stage)
 
     return on_tick
 
 
-def _failure(outcome: Outcome, launch: Launch, run_dir: Path, tail: ProbeTail, steps: int) -> Failure | None:
-    state = tail.poll()
+def _failure(outcome: Outcome, launch: Launch, run_dir: Path, probe: ProbeTail, steps: int) -> Failure | None:
+    state = probe.poll()
     logs = [_log(run_dir, process.name) for process in launch.processes]
     found = classify(outcome, logs, Position(state.step, state.stage, state.steps_done, steps))
     return Failure.model_validate(found.as_dict()) if found else None
@@ -220,14 +252,14 @@ def _outcome_record(outcome: Outcome) -> dict[str, Any]:
     return record
 
 
-def _close(
-    plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: Failure | None, began: float, *, interrupted: bool
-) -> Ended:
+def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: Failure | None, began: float, *, interrupted: bool) -> Ended:
     """Write what the run was: tables, verdict, summary."""
     shutil.rmtree(run_dir / "scratch", ignore_errors=True)
     status = "ok" if failure is None else "interrupted" if failure.failure_class == FailureClass.INTERRUPTED else "failed"
     times = manifest.times.model_copy(update={"ended_unix_s": time.time(), "wall_s": time.monotonic() - began})
     manifest = manifest.model_copy(update={"status": status, "failure": failure, "times": times})
+    if failure:  # should what follows fail as well, the cause is not lost
+        write_manifest(run_dir, manifest)
     write_tables(run_dir, tables_from_events(run_dir))
     # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
     summary = summarize(Run(run_dir, manifest), plan.parts[cell.framework].adapter.native_metrics())

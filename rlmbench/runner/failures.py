@@ -207,9 +207,10 @@ def _what_happened(outcome: Outcome, failure_class: FailureClass, cause: Cause |
         case FailureClass.OUT_OF_MEMORY_HOST:
             return "out of host memory"
         case FailureClass.HANG:
-            return "no span, output or CPU time until the stall time-out"
+            return "no span, output or CPU time within measurement.stall_timeout_s"
         case FailureClass.TIMEOUT:
-            return "not ready in time" if outcome.reason is Reason.READY_TIMEOUT else "ran into the wall time-out"
+            late = outcome.reason is Reason.READY_TIMEOUT
+            return "not ready in time" if late else f"still running after {outcome.seconds:.0f} s (measurement.wall_timeout_s)"
         case FailureClass.CRASH | FailureClass.KILLED:
             return f"ended by {signal_name(number)}" if number else "ended by a signal"
     kind = cause.text.split(":")[0] if cause and cause.frames else None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request that is looked at, not as an exception at any moment.
+"""Ctrl-C, SIGTERM and SIGHUP as a request that is looked at, not as an exception at any moment.
 
 An asynchronous ``KeyboardInterrupt`` can strike between starting a process and remembering it, or in the middle of
 writing a record. Inside ``with Interrupts() as interrupts`` the signals only leave a note; the code that runs there
@@ -12,7 +12,11 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-HANDLED = (signal.SIGINT, signal.SIGTERM)
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(Exception):
+    """The user asked to stop; raised by `Interrupts.check`, so only where the code asks."""
 
 
 class Interrupts:
@@ -35,6 +39,11 @@ class Interrupts:
     @property
     def insisted(self) -> bool:
         return self.count > 1
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a stop was asked for: for steps of a long piece of work that has nobody else to tell."""
+        if self.asked:
+            raise Interrupted
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

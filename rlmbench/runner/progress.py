@@ -34,7 +34,7 @@ class Progress(Protocol):
         """What is going on, in a few words: ``installing torch``, ``starting``, ``training``."""
 
     def step(self, k: int, n: int, step_s: float | None = None, tokens_per_s: float | None = None, left_s: float | None = None) -> None:
-        """Step `k` of `n` is under way; seconds and tokens/s of the last step that ended, and estimated seconds left."""
+        """Step `k` of `n` is under way; seconds and tokens/s of the last step that ended, and estimated seconds left. 0 of 0: none any more."""
 
     def stage(self, name: str | None) -> None:
         """The stage under way."""
@@ -107,7 +107,7 @@ class QuietProgress:
 
     def step(self, k: int, n: int, step_s: float | None = None, tokens_per_s: float | None = None, left_s: float | None = None) -> None:
         shown = self.shown
-        new_step = (k, n) != (shown.k, shown.n)
+        new_step = n and (k, n) != (shown.k, shown.n)
         shown.k, shown.n, shown.step_s, shown.tokens_per_s, shown.left_s = k, n, step_s, tokens_per_s, left_s
         if new_step:
             self._changed()
@@ -200,7 +200,10 @@ class LiveProgress(QuietProgress):
     def _keep(self, text: str) -> None:
         from rich.text import Text
 
-        self._live.console.print(Text(text))
+        try:
+            self._live.console.print(Text(text))
+        except OSError:  # the terminal has gone; the measurement goes on
+            pass
 
     def _close(self) -> None:
         self._live.stop()

@@ -125,10 +125,11 @@ def supervise(
 ) -> Outcome:
     """Run `processes` in order until the last one ends; when this returns or raises, none of their descendants is left.
 
-    Output goes to ``log_dir/<name>.log``, with a line of ours where a process was told to end. `env` is the environment that each process's own is laid over (default: this
-    process's). `watch` names files and folders whose growth is a sign of life, besides the logs. `on_tick` is called
-    about five times a second from this thread; what it raises ends the run and is passed on. Pass `interrupts` to
-    share one note of Ctrl-C over several runs; without it the call makes its own.
+    Output goes to ``log_dir/<name>.log``, with a line of ours where a process was told to end. `env` is the environment
+    that each process's own is laid over (default: this process's). `watch` names files and folders whose growth is a
+    sign of life, besides the logs. `on_tick` is called about five times a second from this thread; what it raises ends
+    the run and is passed on. Pass `interrupts` to share one note of Ctrl-C over several runs; without it the call makes
+    its own.
 
     Call it from the main thread. Children that the caller starts meanwhile must stay in the caller's session: a child
     of this process in another session is taken for what a killed guard has left.

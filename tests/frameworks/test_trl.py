@@ -30,6 +30,11 @@ def test_grpo_does_exactly_the_planned_work(rlmbench_run):
         assert sorted(trained["reward"]) == sorted(reward for row in rows for reward in row["rewards"])
     assert run["audit"]["response_tokens"] == sum(tokens for row in plan["rows"] for tokens in row["response_tokens"])
     assert (run["audit"]["prompts"], run["audit"]["samples"], run["audit"]["optimizer_steps"]) == (40, 160, 10)
+    # What was generated, scored and trained are the same tokens, whatever padding each stage computed with them.
+    measured = samples[samples["step"] > 1]
+    valid = int(measured["prompt_tokens"].sum() + measured["response_tokens"].sum())
+    stages = ("generation", "old_logprob", "reference_logprob", "actor_update")
+    assert {stage: run["padding"][stage]["valid_tokens"] for stage in stages} == dict.fromkeys(stages, valid)
     assert run["measured_steps"] == 4
     assert run["coverage"]["min"] >= 0.99
     assert {"generation", "reward", "reference_logprob", "old_logprob", "actor_update", "data", "advantage"} <= set(run["stages_s"])

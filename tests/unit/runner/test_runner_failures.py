@@ -88,9 +88,13 @@ def test_a_refusal_after_the_first_step_is_no_configuration_error() -> None:
         (
             outcome(Reason.STALL_TIMEOUT),
             FailureClass.HANG,
-            "no span, output or CPU time until the stall time-out in step 3, stage actor_update",
+            "no span, output or CPU time within measurement.stall_timeout_s in step 3, stage actor_update",
         ),
-        (outcome(Reason.WALL_TIMEOUT), FailureClass.TIMEOUT, "ran into the wall time-out in step 3, stage actor_update"),
+        (
+            outcome(Reason.WALL_TIMEOUT),
+            FailureClass.TIMEOUT,
+            "still running after 10 s (measurement.wall_timeout_s) in step 3, stage actor_update",
+        ),
         (
             outcome(Reason.INTERRUPTED, interrupt=signal.SIGINT),
             FailureClass.INTERRUPTED,

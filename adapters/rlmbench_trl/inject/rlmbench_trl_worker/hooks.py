@@ -188,9 +188,13 @@ def zero_grad_of_the_loop(args, kwargs):
     return ("actor_update", "optimizer") if recorder.step and not recorder.open_stages() else None
 
 
+def in_loss():
+    return any(name == "compute_loss" for _, name in recorder.open_stages())
+
+
 def logprob_stage(args, kwargs):
     trainer, model = args[0], args[1] if len(args) > 1 else kwargs["model"]
-    if any(name == "compute_loss" for _, name in recorder.open_stages()):
+    if in_loss():
         return ("actor_update", "forward")
     return "reference_logprob" if model is trainer.ref_model else "old_logprob"
 
@@ -200,14 +204,17 @@ def forward_fields(args, kwargs, result):
     mask = args[3] if len(args) > 3 else kwargs["attention_mask"]
     fields = {"samples": len(ids), "computed_tokens": tokens(ids)}
     # The micro-batches of an update are counted by `loss`; here a sum would only cost another wait for the device.
-    return fields if recorder.open_stages()[0][0] == "actor_update" else {**fields, "valid_tokens": int(mask.sum())}
+    return fields if in_loss() else {**fields, "valid_tokens": int(mask.sum())}
 
 
 def generation_fields(args, kwargs, result):
-    """HF generate pads: every sample computes the longest prompt and the longest response of its batch."""
+    """HF generate pads: every sample computes the longest prompt and the longest response of its batch.
+
+    Under replay finished rows are still padded here; `replay.planned_turn` cuts them after this.
+    """
     trainer, prompts = args[0], args[1]
     responses = result[0] if isinstance(result, tuple) else result
-    prompt_tokens, response_tokens = sum(map(len, prompts)), sum(map(len, responses))
+    prompt_tokens, response_tokens = sum(map(len, prompts)), sum(job().lengths if job().replay else map(len, responses))
     fields = {"samples": len(responses), "prompt_tokens": prompt_tokens, "response_tokens": response_tokens}
     fields["valid_tokens"] = prompt_tokens + response_tokens
     if not trainer.use_vllm:

@@ -41,6 +41,38 @@ def test_first_error_of_a_failed_source_build() -> None:
     )
 
 
+def test_versions_for_other_pythons_are_not_the_cause() -> None:
+    output = ["ERROR: Ignored the following versions that require a different python version: 0.0.0", "ERROR: Could not find trl==9"]
+    assert pip.first_error(output) == "Could not find trl==9"
+
+
+def test_a_conflict_names_its_parties() -> None:
+    output = [
+        "ERROR: Cannot install torch==2.99.0 because these package versions have conflicting dependencies.",
+        "",
+        "The conflict is caused by:",
+        "    The user requested torch==2.99.0",
+        "    The user requested (constraint) torch<=2.14.1",
+        "",
+        "To fix this you could try to: ...",
+    ]
+    assert pip.first_error(output) == (
+        "Cannot install torch==2.99.0 because these package versions have conflicting dependencies: "
+        "The user requested torch==2.99.0; The user requested (constraint) torch<=2.14.1"
+    )
+
+
+def test_a_wrong_hash_names_the_package() -> None:
+    output = [
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, ...",
+        "    xxhash==4.1.0 from file:///wheels/xxhash.whl (from -r requirements.txt (line 9)):",
+        "        Expected sha256 00",
+    ]
+    assert pip.first_error(output) == (
+        "another file than the locked one (its hash differs): xxhash==4.1.0 from file:///wheels/xxhash.whl (from -r requirements.txt (line 9))"
+    )
+
+
 def test_long_list_of_versions_is_shortened() -> None:
     message = pip.first_error(["ERROR: Could not find x==9 (from versions: " + ", ".join(f"1.0.{n}" for n in range(500)) + ")"])
     assert message is not None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.environment.conftest import MakeSpec
 
+from rlmbench.adapter import EnvironmentSpec
 from rlmbench.environment import check, use_python
 from rlmbench.environment.check import Finding, differences, problems, read_finding
 from rlmbench.errors import EXIT_USAGE, EnvironmentFailure, UserError
 
+MakeSpec = Callable[..., EnvironmentSpec]
 TRL = {"trl": "1.16.0", "torch": "2.13.0"}
 
 

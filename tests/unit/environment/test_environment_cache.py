@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.environment.conftest import MakeSpec
 
+from rlmbench.adapter import EnvironmentSpec
 from rlmbench.environment import cache_root, folder_of
 from rlmbench.environment.cache import key_of, load, size_of
+
+MakeSpec = Callable[..., EnvironmentSpec]
 
 
 def test_key_follows_the_content_of_the_lock(make_spec: MakeSpec, tmp_path: Path) -> None:

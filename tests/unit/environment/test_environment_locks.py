@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rlmbench_trl.environments import ENVIRONMENTS
 
 from rlmbench.adapter import EnvironmentSpec
 from rlmbench.environment.lockfiles import pins, requirement_lines
+from rlmbench_trl.environments import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.environment.conftest import MakeSpec
 
+from rlmbench.adapter import EnvironmentSpec
 from rlmbench.environment import Environment, ensure, find, folder_of, remove, state
 from rlmbench.environment.cache import MARKER
 from rlmbench.errors import EXIT_ENVIRONMENT, EnvironmentFailure
+
+MakeSpec = Callable[..., EnvironmentSpec]
 
 
 @pytest.mark.usefixtures("offline_pip")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.environment.conftest import MakeSpec
 
 import rlmbench.adapter
+from rlmbench.adapter import EnvironmentSpec
 from rlmbench.cli import doctor, env
 from rlmbench.environment import Environment, folder_of
 from rlmbench.environment.cache import finish
 from rlmbench.errors import EXIT_ENVIRONMENT, EXIT_USAGE, EnvironmentFailure, UserError
+
+MakeSpec = Callable[..., EnvironmentSpec]
 
 
 @pytest.fixture
