@@ -89,7 +89,7 @@ _DEVICE_MEMORY = re.compile(
     re.IGNORECASE,
 )
 _HOST_MEMORY = re.compile(
-    r"\bMemoryError\b|std::bad_alloc|DefaultCPUAllocator|[Cc]annot allocate memory|[Oo]ut of memory: Killed|Unable to allocate .* for an array"
+    r"\bMemoryError\b|bad_alloc|DefaultCPUAllocator|[Cc]annot allocate memory|[Oo]ut of memory: Killed|Unable to allocate .* for an array"
     r"|OOM[- ]?kill|ray\.exceptions\.OutOfMemoryError|node running low on memory|^Killed\b|\b\d+ Killed\b|killed by signal: (?:Killed|Bus error)"
 )
 _ENVIRONMENT = re.compile(
@@ -225,5 +225,7 @@ def _where(outcome: Outcome, phase: Phase, position: Position) -> str:
             return "before the first step"
         case Phase.SHUTDOWN:
             return "after the last step"
+    if position.stage is None and position.steps_done >= position.step:
+        return f"after step {position.step}"
     stage = f", stage {position.stage}" if position.stage else ""
     return f"in step {position.step}{stage}"

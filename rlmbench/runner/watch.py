@@ -16,7 +16,7 @@ class ProbeState:
     """What the probe has told.
 
     `step` is the step under way or last ended (0 before the first), `stage` the stage under way (None between stages;
-    a stage left by an exception stays). `last_step_s` and `tokens_per_s` are of the last step that ended: the prompt
+    after an exception the innermost stage that it left). `last_step_s` and `tokens_per_s` are of the last step that ended: the prompt
     and response tokens of its trained samples over its seconds, each sample once however many epochs train on it.
     None is "not known yet". `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
     """
@@ -38,11 +38,17 @@ class ProbeState:
 
 @dataclass
 class _File:
-    """How far one probe file has been read. `leads` tells whether its process drives the loop; only that one's stages are shown."""
+    """How far one probe file has been read. `leads` tells whether its process drives the loop; only that one's stages are shown.
+
+    `open` holds (stage, name) of its spans that have begun, outermost first; `raised` whether the last one to end was
+    left by an exception.
+    """
 
     offset: int = 0
     rest: bytes = b""
     leads: bool = False
+    open: list[tuple[Any, Any]] = field(default_factory=list)
+    raised: bool = False
 
 
 class ProbeTail:
@@ -93,13 +99,27 @@ class ProbeTail:
             case "begin" if file.leads:
                 self.state.step = max(self.state.step, event.get("step") or 0)
                 self.state.stage = event.get("stage")
-            case "span" if file.leads and event.get("parent") is None and "error" not in event:
-                if event.get("stage") == self.state.stage:
-                    self.state.stage = None
+                file.open.append((event.get("stage"), event.get("name")))
+                file.raised = False
+            case "span" if file.leads:
+                self._take_span(event, file)
             case "loss":
                 self._take_loss(event, name)
             case "step":
                 self._take_step(event)
+
+    def _take_span(self, event: dict[str, Any], file: _File) -> None:
+        """A span has ended. An exception ends those around it too: the first to end is where it was raised."""
+        if "error" in event and not file.raised:
+            self.state.stage, file.raised = event.get("stage"), True
+        if event.get("parent") is None:
+            file.open.clear()
+        elif file.open[-1:] == [(event.get("stage"), event.get("name"))]:
+            file.open.pop()
+        else:
+            return  # one whose beginning is not told
+        if "error" not in event:
+            self.state.stage, file.raised = file.open[-1][0] if file.open else None, False
 
     def _take_loss(self, event: dict[str, Any], name: str) -> None:
         tokens = self._tokens.setdefault(event["step"], {})

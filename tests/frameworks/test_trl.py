@@ -168,7 +168,12 @@ def test_vllm_server(rlmbench_run):
     assert result.run["stages_s"]["weight_sync"] > 0
     assert vllm_difference(result) < 1e-4
     assert [process.name for process in result.record.manifest.launch] == ["rollout-server", "trainer"]
-    assert {"server", "driver"} <= set(result.record.processes["role"])
+    # The probe followed into vLLM's engine, which counts the tokens it made itself: the very ones that were planned.
+    record = result.record
+    spans = record.spans.merge(record.processes[["process", "role"]], on="process")
+    engine = spans[(spans["role"] == "server") & (spans["name"] == "engine_step")]
+    assert engine["response_tokens"].sum() == result.run["audit"]["response_tokens"]
+    assert len(spans[(spans["role"] == "server") & (spans["stage"] == "weight_sync")]) == 3  # TRL syncs before each step, the first included
 
 
 def test_replay_leaves_log_probs_undistorted(rlmbench_run):

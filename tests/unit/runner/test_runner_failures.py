@@ -142,6 +142,8 @@ def test_what_processes_say_when_interrupted_is_no_cause() -> None:
     [
         (Position(), "startup", "exit code 1 before the first step"),
         (STEP_3, "training", "exit code 1 in step 3, stage actor_update"),
+        (Position(step=3, stage=None, steps_done=2, steps_planned=5), "training", "exit code 1 in step 3"),
+        (Position(step=2, stage=None, steps_done=2, steps_planned=5), "training", "exit code 1 after step 2"),
         (Position(step=5, stage=None, steps_done=5, steps_planned=5), "shutdown", "exit code 1 after the last step"),
     ],
 )

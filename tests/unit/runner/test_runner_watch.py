@@ -63,6 +63,20 @@ def test_a_stage_left_by_an_exception_stays(tmp_path: Path) -> None:
     assert ProbeTail(tmp_path).poll().stage == "reward"
 
 
+def test_the_innermost_stage_is_the_one_under_way_and_the_one_that_raised(tmp_path: Path) -> None:
+    path, tail = tmp_path / "a.jsonl", ProbeTail(tmp_path)
+    outer, inner = {"stage": "actor_update", "name": "training_step"}, {"stage": "reward", "name": "score"}
+    append(path, DRIVER, *({"ev": "begin", "step": 1, "t_ns": 1, **span} for span in (outer, inner)))
+    assert tail.poll().stage == "reward"
+    append(path, {"ev": "span", "id": 2, "parent": 1, "end_ns": 2, **inner})
+    assert tail.poll().stage == "actor_update"
+    append(path, {"ev": "span", "id": 3, "parent": 1, "end_ns": 3, "error": "KeyError", **inner})  # whose beginning was not told
+    append(path, {"ev": "span", "id": 1, "parent": None, "end_ns": 4, "error": "KeyError", **outer})
+    assert tail.poll().stage == "reward"
+    append(path, {"ev": "begin", "step": 1, "t_ns": 5, "stage": "data", "name": "batch"})
+    assert tail.poll().stage == "data"
+
+
 def test_half_written_and_unknown_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     step = json.dumps({"ev": "step", "step": 1, "start_ns": 0, "end_ns": 2 * S, "probe_ns": 0})

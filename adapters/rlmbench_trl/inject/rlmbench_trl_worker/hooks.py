@@ -9,6 +9,7 @@ import os
 import sys
 
 from rlmbench_probe import Gap, Hook, after_import, recorder
+from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.patching import guarded, replace
 from rlmbench_shims import vllm_cpu
 
@@ -39,7 +40,7 @@ def hooks():
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         vllm_cpu.install()
     if not os.environ.get("RLMBENCH_JOB"):
-        return []  # the rollout server: nothing of the trainer's runs there
+        return vllm_engine_hooks()  # the rollout server and its engine: nothing of the trainer's runs there
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         server_on_cpu.install()
     if algorithm == "ppo":
