@@ -90,6 +90,7 @@ _DEVICE_MEMORY = re.compile(
 )
 _HOST_MEMORY = re.compile(
     r"\bMemoryError\b|bad_alloc|DefaultCPUAllocator|[Cc]annot allocate memory|[Oo]ut of memory: Killed|Unable to allocate .* for an array"
+    r"|failed to map segment from shared object(?!: Operation not permitted)|OpenBLAS error: Memory allocation"
     r"|OOM[- ]?kill|ray\.exceptions\.OutOfMemoryError|node running low on memory|^Killed\b|\b\d+ Killed\b|killed by signal: (?:Killed|Bus error)"
 )
 _ENVIRONMENT = re.compile(

@@ -39,7 +39,7 @@ _CONSEQUENCE = re.compile(
     r"|ActorDiedError|RayActorError|EngineDeadError|EngineCore (?:encountered|failed)|Engine core initialization failed"
 )
 _FATAL = re.compile(
-    r"^Fatal Python error: |^terminate called |^\s*what\(\):|^Segmentation fault|^Bus error|^Aborted|^Killed\b"
+    r"^Fatal Python error: |^terminate called |^\s*what\(\):|^OpenBLAS error: |^Segmentation fault|^Bus error|^Aborted|^Killed\b"
     r"|^(?:\S+: )?(?:line \d+: )?\s*\d+ (?:Killed|Segmentation fault|Bus error|Aborted)\b|error while loading shared libraries"
     r"|^[\w.-]+(?: [\w-]+)?: error: "  # argparse
 )

@@ -92,19 +92,19 @@ def runs_in(folder: Path) -> list[Run]:
     return [rlmbench.load(path.parent) for path in sorted(folder.glob("*/gsm8k_grpo/*/manifest.json"))]
 
 
-def events(run: Run, kind: str) -> int:
-    """How many events of a kind the run's probe has written."""
-    return sum(
-        path.read_text().count(f'"ev":"{kind}"') + path.read_text().count(f'"ev": "{kind}"') for path in run.path.glob("probe/*.jsonl")
-    )
+def events(run: Run, kind: str, **fields: Any) -> int:
+    """How many events of a kind, and with these values, the run's probe has written so far."""
+    lines = [line for path in run.path.glob("probe/*.jsonl") for line in path.read_text().split("\n")[:-1]]
+    found = [event for event in map(json.loads, lines) if event["ev"] == kind]
+    return sum(all(event.get(name) == value for name, value in fields.items()) for event in found)
 
 
-def has_ended_steps(folder: Path, steps: int = 1, run: int = 0) -> Callable[[], bool]:
-    """A condition: the run of that place has ended so many steps, and is in the next."""
+def in_step(folder: Path, step: int, run: int = 0) -> Callable[[], bool]:
+    """A condition: the run of that place is in the middle of a step."""
 
     def reached() -> bool:
         runs = runs_in(folder)
-        return len(runs) > run and events(runs[run], "step") >= steps
+        return len(runs) > run and events(runs[run], "begin", step=step, stage="actor_update") > 0
 
     return reached
 
@@ -149,9 +149,9 @@ def printed_command(output: str, before: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def interrupted(started: Callable[..., Command], tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, float]:
-    """Two repeats, of which the second is interrupted after its first step; with the seconds that the end took."""
+    """Two repeats, of which the second is interrupted in its second step; with the seconds that the end took."""
     command = started(tmp_path_factory.mktemp("interrupted"), *SHORT, "--repeats", "2", "--json", "--results", "kept here")
-    wait_until(command, has_ended_steps(command.folder, run=1))
+    wait_until(command, in_step(command.folder, 2, run=1))
     command.ctrl_c()
     asked_at = time.monotonic()
     command.wait(GONE_WITHIN_S)
@@ -166,7 +166,7 @@ def test_ctrl_c_in_training_keeps_what_was_measured(interrupted: tuple[Command, 
     assert (first.manifest.status, second.manifest.status) == ("ok", "interrupted")
     failure = second.manifest.failure
     assert failure and (failure.failure_class, failure.phase, failure.first_cause) == ("interrupted", "training", None)
-    assert failure.message.startswith(f"interrupted by SIGINT in step {failure.step}") and 1 <= (failure.step or 0) <= 3
+    assert failure.message.startswith(f"interrupted by SIGINT in step {failure.step}") and 2 <= (failure.step or 0) <= 3
     assert 1 <= len(second.steps) <= 3 and len(second.samples) >= 16 and (second.path / "report.html").is_file()
     assert not (second.path / "scratch").exists()
     assert "Traceback" not in command.output
@@ -181,7 +181,7 @@ def test_json_holds_finished_and_interrupted_runs(interrupted: tuple[Command, fl
 def test_a_sign_of_life_every_five_seconds(interrupted: tuple[Command, float]) -> None:
     command, _ = interrupted
     gaps = [later - earlier for earlier, later in pairwise(command.stderr_at)]
-    assert max(gaps[1:]) <= SIGN_OF_LIFE_S, sorted(gaps)[-3:]
+    assert max(gaps) <= SIGN_OF_LIFE_S, sorted(gaps)[-3:]
     assert any("step 2 of 3" in line and "tokens/s" in line and "left" in line for line in command.stderr)
 
 
@@ -189,6 +189,9 @@ def test_the_printed_resume_command_runs_only_what_is_missing(interrupted: tuple
     command, _ = interrupted
     assert "1 of 2 runs finished" in command.output
     before = runs_in(command.folder)
+    damaged = command.folder / "kept here" / "another_suite" / "r0" / "manifest.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")  # no reason to refuse
     resumed = started(command.folder, *printed_command(command.output, "1 of 2 runs finished; complete with: "), "--json")
     assert ended(resumed) == 0, resumed.output
     assert [run["status"] for run in valid(resumed.document)] == ["ok", "ok"]
@@ -221,7 +224,7 @@ def test_a_stop_signal_at_any_moment(
         runs = runs_in(tmp_path)
         if moment == "preparing":
             return runs and (runs[0].path / "logs" / "prepare.log").exists()
-        return runs and (events(runs[0], "process") if moment == "startup" else events(runs[0], "step"))
+        return runs and (events(runs[0], "process" if moment == "startup" else "step"))
 
     wait_until(command, reached)
     if number == signal.SIGINT:
@@ -241,7 +244,7 @@ def test_a_stop_signal_at_any_moment(
 
 def test_kill_9_of_rlmbench_leaves_a_readable_record_that_can_be_resumed(start: Callable[..., Command], tmp_path: Path) -> None:
     command = start(*SHORT)
-    wait_until(command, has_ended_steps(tmp_path))
+    wait_until(command, in_step(tmp_path, 2))
     command.popen.kill()
     assert wait_for(lambda: not command.living(), GONE_WITHIN_S)
     run = the_only_run(tmp_path)
@@ -260,13 +263,13 @@ def test_kill_9_of_rlmbench_leaves_a_readable_record_that_can_be_resumed(start: 
 
 def test_kill_9_of_the_trainer_names_place_signal_log_and_command(start: Callable[..., Command], tmp_path: Path) -> None:
     command = start(*LONG)
-    wait_until(command, has_ended_steps(tmp_path))
+    wait_until(command, in_step(tmp_path, 2))
     os.kill(trainer_of(the_only_run(tmp_path)), signal.SIGKILL)
     assert ended(command) == 1, command.output
     run = the_only_run(tmp_path)
     failure = run.manifest.failure
     assert failure and (failure.failure_class, failure.signal, failure.phase) == ("killed", "SIGKILL", "training")
-    assert failure.message.startswith(f"ended by SIGKILL in step {failure.step}, stage ") and (failure.step or 0) >= 1
+    assert failure.message.startswith(f"ended by SIGKILL in step {failure.step}, stage ") and (failure.step or 0) >= 2
     assert failure.rerun_command == shlex.join(("rlmbench", *LONG))
     printed = command.stdout
     assert failure.message in " ".join(printed.split())
@@ -277,7 +280,7 @@ def test_kill_9_of_the_trainer_names_place_signal_log_and_command(start: Callabl
 
 def test_a_stopped_trainer_is_a_hang(start: Callable[..., Command], tmp_path: Path) -> None:
     command = start(*LONG, *settings(measurement__stall_timeout_s=8), "--json")
-    wait_until(command, has_ended_steps(tmp_path))
+    wait_until(command, in_step(tmp_path, 2))
     os.kill(trainer_of(the_only_run(tmp_path)), signal.SIGSTOP)
     assert ended(command, 60) == 1, command.output
     (summary,) = valid(command.document)
@@ -294,7 +297,7 @@ def test_too_slow_a_run_is_ended(start: Callable[..., Command], tmp_path: Path) 
     assert "0 of 1 run finished" in command.output
 
 
-@pytest.mark.parametrize("limit_kib", [1_000_000, 2_200_000])
+@pytest.mark.parametrize("limit_kib", [100_000, 1_300_000])
 def test_out_of_host_memory_is_named(start: Callable[..., Command], tmp_path: Path, limit_kib: int) -> None:
     command = start(*LONG, before_trainer=f"ulimit -v {limit_kib}")
     assert ended(command) == 1, command.output
@@ -324,20 +327,16 @@ def test_an_error_in_the_framework_is_quoted(start: Callable[..., Command], tmp_
     ("config", "failure_class", "phase"),
     [
         ("{", "configuration", "preparing"),
-        ('{"model_type": "gpt3"}', "configuration", "preparing"),
-        (None, "framework_error", "startup"),
+        ('{"model_type": "gpt3"}', "framework_error", "startup"),
     ],
 )
 def test_a_broken_model_is_named(
-    start: Callable[..., Command], cache: Path, tmp_path: Path, config: str | None, failure_class: str, phase: str
+    start: Callable[..., Command], cache: Path, tmp_path: Path, config: str, failure_class: str, phase: str
 ) -> None:
     (model, *_) = sorted((cache / "inputs" / "models").glob("tiny-*"))
     broken = tmp_path / "broken model"
     shutil.copytree(model, broken)
-    if config is None:
-        (broken / "model.safetensors").write_bytes(b"not tensors")
-    else:
-        (broken / "config.json").write_text(config)
+    (broken / "config.json").write_text(config)
     command = start(*SHORT, *settings(model__path=str(broken)))
     assert ended(command) == 1, command.output
     failure = the_only_run(tmp_path).manifest.failure

@@ -14,7 +14,7 @@ from rlmbench_probe.patching import guarded, replace
 from rlmbench_shims import vllm_cpu
 
 from rlmbench_trl_worker import server_on_cpu
-from rlmbench_trl_worker.plan import job, prompt_hash
+from rlmbench_plan import job, prompt_hash
 
 TRAINERS = {
     "grpo": "trl.trainer.grpo_trainer:GRPOTrainer",

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from trl.experimental.ppo import PPOConfig, PPOTrainer
 
 from rlmbench_trl_worker import replay
-from rlmbench_trl_worker.plan import job
+from rlmbench_plan import job
 from rlmbench_trl_worker.train import load_verifier
 
 

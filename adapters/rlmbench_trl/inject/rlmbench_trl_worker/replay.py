@@ -11,7 +11,7 @@ import torch
 from rlmbench_probe import replace
 from transformers import GenerationMixin, StoppingCriteria, StoppingCriteriaList
 
-from rlmbench_trl_worker.plan import job
+from rlmbench_plan import job
 
 
 class PlannedLengths(StoppingCriteria):
@@ -185,7 +185,7 @@ def install_ppo(module, *, replay):
     def rows_of(queries, pad):
         from rlmbench_probe import recorder
 
-        from rlmbench_trl_worker.plan import prompt_hash
+        from rlmbench_plan import prompt_hash
 
         return [job().plan.by_step_and_hash[(recorder.step, prompt_hash(ids[ids != pad].tolist()))] for ids in queries]
 

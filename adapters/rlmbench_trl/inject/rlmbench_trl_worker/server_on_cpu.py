@@ -9,7 +9,7 @@ import shutil
 
 from rlmbench_probe import after_import
 
-from rlmbench_trl_worker.plan import job
+from rlmbench_plan import job
 
 
 def install():

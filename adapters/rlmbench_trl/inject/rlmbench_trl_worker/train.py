@@ -8,7 +8,7 @@ import sys
 def main():
     # Above all: imported as a package, not as files beside this one.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from rlmbench_trl_worker.plan import job
+    from rlmbench_plan import job
 
     this = job()
     if this.algorithm == "ppo":

@@ -1,4 +1,4 @@
-"""The workload plan as the trainer's processes look it up. Standard library only."""
+"""The workload plan and the job, as a framework's processes look them up. Standard library only."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ class Plan:
 
 
 class Job:
-    """What the adapter wrote for this run (`adapter.py`, `launch`), and the samples now being generated."""
+    """What the adapter wrote for this run (its `launch`), and the samples that this process generates now."""
 
     def __init__(self):
         with open(os.environ["RLMBENCH_JOB"]) as file:
