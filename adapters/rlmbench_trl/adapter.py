@@ -69,7 +69,7 @@ class TRLAdapter:
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         place = experiment.placement
-        vllm = place.rollout_engine == "vllm"
+        vllm = bool(translation.native.get("use_vllm"))
         server = vllm and place.mode == "disaggregated"
         trainer = dict(translation.native)
         env = {**QUIET, **(VLLM_CPU if vllm and inputs.device == "cpu" else {})}

@@ -40,8 +40,9 @@ def translate(experiment: Experiment, device: str) -> Translation:
     else:
         _group_trainers(ledger, experiment)
         _placement(ledger, experiment, device)
-        _grpo(ledger, experiment) if algorithm is Algorithm.GRPO else _rloo(ledger, experiment)
-    return Translation("trl", environment_name(experiment), ledger.native, tuple(ledger.entries), expected_facts(experiment, device))
+        _grpo(ledger, experiment, device) if algorithm is Algorithm.GRPO else _rloo(ledger, experiment)
+    environment = environment_name(experiment, device)
+    return Translation("trl", environment, ledger.native, tuple(ledger.entries), expected_facts(experiment, device))
 
 
 def expected_facts(experiment: Experiment, device: str) -> dict[str, object]:
@@ -50,16 +51,24 @@ def expected_facts(experiment: Experiment, device: str) -> dict[str, object]:
     facts: dict[str, object] = {"world_size": ranks, "device_type": device, "weights_dtype": "float32"}
     if experiment.optimization.algorithm is not Algorithm.PPO and ranks > 1:
         facts["model_wrapper"] = "DistributedDataParallel" if experiment.parallelism.sharding == "none" else "FullyShardedDataParallel"
-    if experiment.placement.rollout_engine == "vllm" and experiment.placement.mode == "colocated":
+    if rollout_engine(experiment, device) == "vllm" and experiment.placement.mode == "colocated":
         facts["rollout_dtype"] = experiment.model.dtype
     return facts
 
 
-def environment_name(experiment: Experiment) -> str:
+def environment_name(experiment: Experiment, device: str) -> str:
     """The environment (see `environments`) that runs this experiment."""
     if experiment.optimization.algorithm is Algorithm.PPO:
         return "trl-ppo"
-    return "trl-vllm" if experiment.placement.rollout_engine == "vllm" else "trl"
+    return "trl-vllm" if rollout_engine(experiment, device) == "vllm" else "trl"
+
+
+def rollout_engine(experiment: Experiment, device: str) -> str:
+    """The engine that generates. Left to us, it is HF generate on a CPU and for PPO, which has nothing else, and vLLM on GPUs."""
+    asked = experiment.placement.rollout_engine
+    if asked != "auto":
+        return asked
+    return "hf" if device == "cpu" or experiment.optimization.algorithm is Algorithm.PPO else "vllm"
 
 
 def _model(ledger: Ledger, experiment: Experiment) -> None:
@@ -164,7 +173,7 @@ def _group_trainers(ledger: Ledger, experiment: Experiment) -> None:
     ledger.native.update(shuffle_dataset=False, remove_unused_columns=False)
 
 
-def _grpo(ledger: Ledger, experiment: Experiment) -> None:
+def _grpo(ledger: Ledger, experiment: Experiment, device: str) -> None:
     opt = experiment.optimization
     if opt.policy_loss == "clip":
         ledger.exact("optimization.policy_loss", reason="the clipped surrogate of every loss_type below")
@@ -185,8 +194,8 @@ def _grpo(ledger: Ledger, experiment: Experiment) -> None:
     ledger.exact("optimization.importance_sampling", "importance_sampling_level", opt.importance_sampling)
     ledger.exact("optimization.advantage_scaling", "scale_rewards", opt.advantage_scaling, reason="standard deviation + 1e-4")
     _kl(ledger, experiment, placement="loss", estimator="k3")
-    aligned = opt.mini_batch_samples == experiment.samples_per_step and opt.epochs == 1 and experiment.placement.rollout_engine == "hf"
-    if aligned:
+    aligned = opt.mini_batch_samples == experiment.samples_per_step and opt.epochs == 1
+    if aligned and rollout_engine(experiment, device) == "hf":
         _note(ledger, "old log-probs", "one update per step: TRL takes them from the training forward and runs no old_logprob stage")
     ledger.native["use_bias_correction_kl"] = False
 
@@ -225,11 +234,12 @@ def _kl(ledger: Ledger, experiment: Experiment, *, placement: str, estimator: st
 def _placement(ledger: Ledger, experiment: Experiment, device: str) -> None:
     place, split = experiment.placement, experiment.parallelism
     longest = experiment.workload.max_prompt_tokens + experiment.workload.max_response_tokens
-    vllm = place.rollout_engine == "vllm"
-    if place.rollout_engine == "sglang":
+    engine = rollout_engine(experiment, device)
+    vllm = engine == "vllm"
+    if engine == "sglang":
         ledger.unsupported("placement.rollout_engine", "TRL generates with hf or vllm")
     else:
-        ledger.exact("placement.rollout_engine", "use_vllm", vllm)
+        ledger.exact("placement.rollout_engine", "use_vllm", vllm, reason=f"generation by {engine}")
     if place.mode == "async":
         ledger.unsupported("placement.mode", "TRL's experimental AsyncGRPO is not driven by this adapter")
     elif place.mode == "disaggregated" and not vllm:
@@ -326,7 +336,9 @@ def _ppo(ledger: Ledger, experiment: Experiment) -> None:
     ledger.supported_if(not opt.mask_truncated, "optimization.mask_truncated", "off", "TRL's PPO does not mask truncated samples")
     ledger.supported_if(opt.overlong_buffer_tokens == 0, "optimization.overlong_buffer_tokens", "off", "TRL's PPO takes one reward: set it to 0")
     place = experiment.placement
-    ledger.supported_if(place.rollout_engine == "hf", "placement.rollout_engine", "HF generate", "TRL's PPO generates with hf only")
+    ledger.supported_if(
+        place.rollout_engine in ("auto", "hf"), "placement.rollout_engine", "generation by hf", "TRL's PPO generates with hf only"
+    )
     ledger.supported_if(place.mode == "colocated", "placement.mode", "in the training process", "TRL's PPO is co-located only")
     ledger.exact("placement.rollout_devices", reason="none of their own")
     ledger.exact("placement.max_staleness", reason="synchronous: 0")

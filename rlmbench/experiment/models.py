@@ -213,7 +213,10 @@ class Parallelism(Strict):
 class Placement(Strict):
     """Where the roles run and which engine generates."""
 
-    rollout_engine: Literal["hf", "vllm", "sglang"] = Field("hf", description="hf: the training process's own generate.")
+    rollout_engine: Literal["auto", "hf", "vllm", "sglang"] = Field(
+        "auto",
+        description="auto: on a CPU the training process's own generate where the framework has one (hf), else vllm; the ledger says which.",
+    )
     mode: Literal["colocated", "disaggregated", "async"] = Field(
         "colocated", description="colocated: rollout shares the training devices; disaggregated: rollout devices of its own; async: and runs ahead."
     )

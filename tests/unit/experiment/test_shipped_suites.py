@@ -55,7 +55,7 @@ def test_every_cell_fits_its_model_and_its_engine(name: str, scale: str) -> None
     assert it.model.shape in SHAPES
     assert it.workload.max_prompt_tokens + it.workload.max_response_tokens <= SHAPES[it.model.shape].max_positions
     assert share_at_cap(it) <= 0.03  # the 512-token runs of PPO cut 2%, as their published logs do
-    assert it.placement.rollout_engine == ("hf" if scale == "tiny" else "vllm")
+    assert it.placement.rollout_engine == "auto"  # each framework takes its own on a CPU, and vLLM on GPUs
     assert it.model.dtype == ("float32" if scale == "tiny" else "bfloat16")
     assert it.optimization.dynamic_sampling is it.optimization.mask_truncated is False  # replay fixes the samples
 
