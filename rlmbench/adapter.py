@@ -82,9 +82,10 @@ class Process:
 
 @dataclass(frozen=True)
 class Launch:
-    """The processes of one run, in starting order."""
+    """The processes of one run, in starting order, and folders outside the run's own that are removed when it has ended."""
 
     processes: tuple[Process, ...]
+    scratch: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def _parallelism(ledger: Ledger, experiment: Experiment, device: str) -> None:
 def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     measure = experiment.measurement
     ledger.exact("measurement.seed", "seed", measure.seed)
+    ledger.exact("placement.fast_rollout_poll", reason="TRL does not poll: generation returns when it is done")
     for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")

@@ -44,15 +44,15 @@ Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 130 
 """
 
 
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP, as an exception that reaches every `finally`."""
+class Stopped(BaseException):
+    """SIGINT, SIGTERM or SIGHUP, as an exception that reaches every `finally` and that no library takes for its own."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _terminate)
+            signal.signal(number, _stop)
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -65,12 +65,10 @@ def main(arguments: list[str]) -> int:
 
         discard_output()
         return EXIT_OK
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except Terminated:
-        print("terminated", file=sys.stderr)
-        return EXIT_TERMINATED
+    except Stopped as stopped:
+        by_ctrl_c = stopped.args == (signal.SIGINT,)
+        print("interrupted" if by_ctrl_c else "terminated", file=sys.stderr)
+        return EXIT_INTERRUPTED if by_ctrl_c else EXIT_TERMINATED
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -91,8 +89,8 @@ def _dispatch(arguments: list[str]) -> int:
     return invoke(app, name, arguments[1:])
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
 
 
 def entry() -> None:

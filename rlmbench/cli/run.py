@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from rlmbench.runner.progress import Progress
 
 app = typer.Typer()
+
+CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
+"""What a disk that is full or gone says, in the middle of a run."""
 
 
 @app.command()
@@ -48,6 +53,7 @@ def run(
     rlmbench run gsm8k_grpo -f trl --dry-run
     rlmbench run gsm8k_grpo --resume
     """
+    from rlmbench.adapter import installed_adapters
     from rlmbench.runner.cells import Request, check_devices, make_plan
 
     if device not in (None, "cpu", "cuda"):
@@ -69,7 +75,7 @@ def run(
     if campaign:
         asked = replace(campaign.request, results=asked.results, reports=asked.reports)
     elif not asked.frameworks:
-        raise UserError("give at least one --framework (trl), or --framework all")
+        raise UserError(f"give at least one --framework ({', '.join(sorted(installed_adapters()))}), or --framework all")
     plan = make_plan(asked, force_scale=dry_run)
     if dry_run:
         return _print_plan(plan, as_json)
@@ -84,7 +90,7 @@ def run(
 def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tuple[str | None, int | None]) -> Campaign:
     """The campaign to complete. What else is given on the command line must not contradict it."""
     from rlmbench.experiment.load import load_suite
-    from rlmbench.runner.campaign import find_campaign
+    from rlmbench.runner.campaign import find_campaign, running_run
 
     campaign = find_campaign(results, load_suite(asked.suite).name, campaign_id)
     planned = campaign.request
@@ -106,6 +112,8 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
             f"--resume completes campaign {campaign.campaign_id} as it was planned, but now: {'; '.join(differences)}; "
             "leave these out, or start a new campaign without --resume"
         )
+    if running := running_run(results, campaign):
+        raise UserError(f"campaign {campaign.campaign_id} is still at work on {running.id}: wait for its end, or stop it first")
     return campaign
 
 
@@ -148,14 +156,29 @@ def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports:
             campaign = new_campaign(plan.suite, plan.request)
             save(campaign, results)
         with Interrupts() as interrupts:
-            summaries = _run_cells(plan, environments, campaign, results, reports, progress, interrupts)
+            try:
+                summaries = _run_cells(plan, environments, campaign, results, reports, progress, interrupts)
+            except OSError as error:
+                if error.errno not in CANNOT_BE_WRITTEN:
+                    raise
+                raise _unrecorded(error, plan) from None
     try:
         _print_results(plan, summaries, reports, as_json)
     except BrokenPipeError:
         discard_output()
     if interrupts.asked:
-        return EXIT_INTERRUPTED if interrupts.signal == 2 else EXIT_TERMINATED
+        return EXIT_INTERRUPTED if interrupts.signal == signal.SIGINT else EXIT_TERMINATED
     return EXIT_OK if summaries and all(summary.status == "ok" for summary in summaries) else EXIT_RUN_FAILED
+
+
+def _unrecorded(error: OSError, plan: Plan) -> UserError:
+    place = f"{error.filename}: " if error.filename else ""
+    failure = UserError(
+        f"a record could not be written: {place}{error.strerror}; what was written is kept: "
+        f"make room there, then {plan.request.resume_command()}"
+    )
+    failure.exit_code = EXIT_RUN_FAILED
+    return failure
 
 
 def _environment(plan: Plan, framework: str, progress: Progress) -> Environment:

@@ -222,6 +222,9 @@ class Placement(Strict):
     )
     rollout_devices: NonNegativeInt = Field(0, description="Devices held by the rollout engine alone (disaggregated and async).")
     max_staleness: NonNegativeInt = Field(0, description="Policy versions a trained sample may lag behind, for async.")
+    fast_rollout_poll: bool = Field(
+        False, description="Look for finished rollouts every 10 ms where the framework polls for them more slowly (verl: every 2 s)."
+    )
 
 
 class Measurement(Strict):

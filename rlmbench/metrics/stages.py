@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rlmbench.records.clocks import clock_offsets_ns
 from rlmbench.records.frames import plain_rows
 from rlmbench.records.vocabulary import STAGE_GROUPS
 
@@ -84,13 +85,36 @@ def windows_of(steps: pd.DataFrame) -> list[Window]:
     return sorted(windows, key=lambda window: window.start_ns)
 
 
-def innermost_segments(spans: pd.DataFrame) -> list[Segment]:
+def waits(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """(thread, start, end) of the stretches in which the driver waits for a stage that nobody runs.
+
+    A driver's span that `awaits` a stage (a poll for finished rollouts, say) is that stage only while some other process
+    runs it; the rest, such as a poll interval that outlasts the work, is a wait.
+    """
+    found = []
+    awaiting = driver_spans.dropna(subset=["awaits"])
+    for thread, start, end, stage in plain_rows(awaiting, "thread", "start_ns", "end_ns", "awaits"):
+        busy = [
+            (begun + offsets_ns.get(process, 0), ended + offsets_ns.get(process, 0))
+            for process, begun, ended in plain_rows(other_spans[other_spans["stage"] == stage], "process", "start_ns", "end_ns")
+        ]
+        reached = start
+        for begun, ended in sorted(busy):
+            if min(begun, end) > reached:
+                found.append((thread, reached, min(begun, end)))
+            reached = max(reached, min(ended, end))
+        if reached < end:
+            found.append((thread, reached, end))
+    return found
+
+
+def innermost_segments(spans: pd.DataFrame, waits: Sequence[tuple[int, int, int]] = ()) -> list[Segment]:
     """Flatten the nested spans of one process, thread by thread, into segments that do not overlap within a thread.
 
     At any moment the span that began last is the innermost. A span without a substage takes that of the span around it,
-    when both are of the same stage.
+    when both are of the same stage. `waits` are laid over the spans as their innermost (see `waits`).
     """
-    rows = plain_rows(spans, "thread", "start_ns", "end_ns", "stage", "substage")
+    rows = [*plain_rows(spans, "thread", "start_ns", "end_ns", "stage", "substage"), *((*wait, "wait", None) for wait in waits)]
     rows_in_order = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
     segments: list[Segment] = []
     for _, thread in groupby(rows_in_order, key=lambda row: row[0]):
@@ -236,13 +260,3 @@ def worker_busy(spans: pd.DataFrame, processes: pd.DataFrame, windows: Sequence[
 
 def _spread(busy_ns: Sequence[int]) -> WorkerBusy:
     return WorkerBusy(len(busy_ns), min(busy_ns) / 1e9, sum(busy_ns) / len(busy_ns) / 1e9, max(busy_ns) / 1e9)
-
-
-def clock_offsets_ns(processes: pd.DataFrame, driver: str) -> dict[str, int]:
-    """Process -> what to add to its monotonic times to get the driver's; 0 within one boot, where the clock is shared."""
-    known = processes.dropna(subset=["mono_ns", "real_ns"])
-    pairs = {process: (boot, real - mono) for process, boot, mono, real in plain_rows(known, "process", "boot_id", "mono_ns", "real_ns")}
-    if driver not in pairs:
-        return {}
-    boot, origin = pairs[driver]
-    return {process: 0 if other == boot else own - origin for process, (other, own) in pairs.items()}

@@ -22,11 +22,13 @@ from rlmbench.metrics.stages import (
     check_identity,
     innermost_segments,
     stage_breakdown,
+    waits,
     windows_of,
     worker_busy,
 )
 from rlmbench.metrics.throughput import Throughput, throughput
 from rlmbench.metrics.work import LengthStats, StepWork, length_stats, optimizer_steps, padding_by_stage, step_work, unique_samples
+from rlmbench.records.clocks import clock_offsets_ns
 from rlmbench.records.frames import by_step, plain_rows
 from rlmbench.records.manifest import Failure, Status
 from rlmbench.records.vocabulary import STARTUP
@@ -123,7 +125,15 @@ class _Measured:
 
     @cached_property
     def breakdown(self) -> list[StepStages]:
-        return stage_breakdown(innermost_segments(self.driver_spans), self.windows)
+        return stage_breakdown(innermost_segments(self.driver_spans, self.waits), self.windows)
+
+    @cached_property
+    def waits(self) -> list[tuple[int, int, int]]:
+        """Where the driver waits for a stage that no process runs."""
+        if self.driver is None or self.driver_spans["awaits"].isna().all():
+            return []
+        spans = self.run.spans
+        return waits(self.driver_spans, spans[spans["process"] != self.driver], clock_offsets_ns(self.run.processes, self.driver))
 
     @cached_property
     def work(self) -> dict[int, StepWork]:

@@ -79,6 +79,11 @@ class _ProcessFile:
         self._row("processes", {**about, "damaged_lines": 0})
         self._about.update(about)
 
+    def _take_role(self, event: Mapping[str, Any]) -> None:
+        role = {"role": event["role"]}
+        self._row("processes", {**role, "damaged_lines": 0})
+        self._about.update(role)
+
     def _take_end(self, event: Mapping[str, Any]) -> None:
         end = {"end_ns": event["t_ns"], "probe_ns": event.get("probe_ns")}
         self._row("processes", {**end, "damaged_lines": 0})
@@ -129,6 +134,7 @@ class _ProcessFile:
 
 _TAKE = {
     "process": _ProcessFile._take_process,
+    "role": _ProcessFile._take_role,
     "end": _ProcessFile._take_end,
     "hook": _ProcessFile._take_hook,
     "span": _ProcessFile._take_span,

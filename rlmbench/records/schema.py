@@ -73,6 +73,7 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "rss_peak_bytes": INT_OR_NULL,
         "torch_allocated_peak_bytes": INT_OR_NULL,
         "torch_reserved_peak_bytes": INT_OR_NULL,
+        "awaits": TEXT_OR_NULL,
         "error": TEXT_OR_NULL,
     },
     "steps": {"process": TEXT, "step": INT, "start_ns": INT, "end_ns": INT, "probe_ns": INT_OR_NULL},

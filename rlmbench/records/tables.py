@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rlmbench.records.clocks import join_steps
 from rlmbench.records.events import read_events
 from rlmbench.records.files import write_atomically
 from rlmbench.records.schema import COLUMNS, TABLES_SCHEMA_VERSION
@@ -46,6 +47,7 @@ def tables_from_events(run_dir: Path) -> Tables:
     """The tables from `run_dir`/probe/*.jsonl; all of them empty when there is none."""
     rows = read_events(run_dir / "probe")
     frames = {name: _frame(name, rows[name]) for name in TABLE_NAMES}
+    join_steps(frames)
     frames["samples"]["reward"] = _rewards_of(frames["samples"], frames["rewards"])
     frames["steps"] = frames["steps"].sort_values("start_ns", ignore_index=True)
     return Tables(**frames)

@@ -72,12 +72,26 @@ def find_campaign(results_dir: Path, suite: str, campaign_id: str | None) -> Cam
 
 def finished_run(results_dir: Path, campaign: Campaign, cell: Cell, content_hash: str) -> Run | None:
     """The campaign's run of `cell` that ended well, of exactly this content; failed and interrupted ones are tried again."""
-    for run in reversed(list_runs(results_dir)):
-        try:
-            manifest = run.manifest
-        except UserError:  # a damaged record is not one of a run that ended well
-            continue
-        same = (manifest.campaign_id, manifest.framework, manifest.repeat, manifest.content_hash)
-        if manifest.status == "ok" and same == (campaign.campaign_id, cell.framework, cell.repeat, content_hash):
+    same = (cell.framework, cell.repeat, content_hash)
+    for run in reversed(_runs_of(results_dir, campaign)):
+        manifest = run.manifest
+        if manifest.status == "ok" and (manifest.framework, manifest.repeat, manifest.content_hash) == same:
             return run
     return None
+
+
+def running_run(results_dir: Path, campaign: Campaign) -> Run | None:
+    """A run of the campaign whose rlmbench is still at work."""
+    return next((run for run in _runs_of(results_dir, campaign) if run.manifest.status in ("planned", "running")), None)
+
+
+def _runs_of(results_dir: Path, campaign: Campaign) -> list[Run]:
+    """The campaign's runs, oldest first. A damaged record belongs to none."""
+    found = []
+    for run in list_runs(results_dir):
+        try:
+            if run.manifest.campaign_id == campaign.campaign_id:
+                found.append(run)
+        except UserError:
+            continue
+    return found

@@ -38,11 +38,10 @@ NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PY
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over: its folder's content, its figures, and whether the user asked to stop."""
+    """A run that is over: its folder's content, and its figures."""
 
     run: Run
     summary: RunSummary
-    interrupted: bool
 
 
 def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
@@ -73,7 +72,7 @@ def execute(
         launch = _prepare(plan, cell, environment, run_dir, progress, interrupts)
     except (UserError, Interrupted) as error:
         failure = _failure_to_prepare(error, run_dir, interrupts)
-        return _close(plan, cell, run_dir, manifest, failure, began, interrupted=interrupts.asked)
+        return _close(plan, cell, run_dir, manifest, failure, began)
     planned = (run_dir / PLAN).read_bytes()
     processes = [ProcessLaunch(name=process.name, argv=list(process.argv), env=dict(process.env)) for process in launch.processes]
     times = manifest.times.model_copy(update={"started_unix_s": time.time()})
@@ -93,11 +92,13 @@ def execute(
     )
     progress.step(0, 0)
     progress.stage(None)
+    for folder in launch.scratch:
+        shutil.rmtree(folder, ignore_errors=True)
     progress.phase("reading the records")
     _restore(run_dir / PLAN, planned)
     manifest = manifest.model_copy(update={"outcome": _outcome_record(outcome)})
     ended_by = _failure(outcome, launch, run_dir, probe, plan.experiment.measurement.steps)
-    return _close(plan, cell, run_dir, manifest, ended_by, began, interrupted=interrupts.asked)
+    return _close(plan, cell, run_dir, manifest, ended_by, began)
 
 
 def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
@@ -269,7 +270,7 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
     manifest = manifest.model_copy(update={"status": summary.status, "failure": summary.failure})
     write_manifest(run_dir, manifest)
     write_summary(run_dir, summary)
-    return Ended(Run(run_dir), summary, interrupted)
+    return Ended(Run(run_dir), summary)
 
 
 def summarized(run: Run) -> RunSummary:

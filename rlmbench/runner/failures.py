@@ -121,6 +121,7 @@ def classify(outcome: Outcome, logs: Sequence[ProcessLog], position: Position) -
     number = _signal_number(outcome, cause)
     failure_class = _failure_class(outcome, cause, number, position)
     shown = log or (ordered[0] if ordered else None)
+    quoted = failure_class is not FailureClass.INTERRUPTED  # what was logged before a Ctrl-C explains nothing
     phase = position.phase() if outcome.is_main else Phase.SERVER
     return Failure(
         failure_class=failure_class,
@@ -132,7 +133,7 @@ def classify(outcome: Outcome, logs: Sequence[ProcessLog], position: Position) -
         exit_code=outcome.exit_code,
         signal=signal_name(number) if number else None,
         log_path=shown.path if shown else None,
-        tail=tuple(tail(before_end(shown.text))) if shown else (),
+        tail=tuple(tail(before_end(shown.text))) if shown and quoted else (),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SIGN_OF_LIFE_S = 5.0
+SEPARATOR = " · "
 
 
 class Progress(Protocol):
@@ -62,20 +63,31 @@ class Shown:
 
 
 def describe(shown: Shown, now: float) -> str:
-    """The one line both front ends show, such as
+    """The one line that says all, such as
     ``trl 1/4 · training · step 3 of 5 · actor_update · last step 2.1 s · 812 tokens/s · 0:04 left · 0:09``."""
-    parts = [shown.label, shown.phase]
-    if shown.n:
-        parts.append(f"step {shown.k} of {shown.n}")
-    parts.append(shown.stage or "")
+    return SEPARATOR.join(_place(shown) + _pace(shown, now))
+
+
+def describe_within(shown: Shown, now: float, width: int) -> str:
+    """As `describe`, on two lines where one of `width` characters is too short: where the run is, and how fast."""
+    line = describe(shown, now)
+    return line if len(line) <= width else "\n".join(SEPARATOR.join(part) for part in (_place(shown), _pace(shown, now)))
+
+
+def _place(shown: Shown) -> list[str]:
+    step = f"step {shown.k} of {shown.n}" if shown.n else ""
+    return [part for part in (shown.label, shown.phase, step, shown.stage) if part]
+
+
+def _pace(shown: Shown, now: float) -> list[str]:
+    parts = []
     if shown.step_s is not None:
         parts.append(f"last step {shown.step_s:.3g} s")
     if shown.tokens_per_s is not None:
         parts.append(f"{shown.tokens_per_s:,.0f} tokens/s")
     if shown.left_s is not None:
         parts.append(f"{duration(shown.left_s)} left")
-    parts.append(duration(now - shown.since))
-    return " · ".join(part for part in parts if part)
+    return [*parts, duration(now - shown.since)]
 
 
 def duration(seconds: float) -> str:
@@ -171,7 +183,7 @@ class PlainProgress(QuietProgress):
 
 
 class LiveProgress(QuietProgress):
-    """One line on a terminal, redrawn several times a second with a spinner; messages scroll above it."""
+    """A line or two on a terminal, redrawn several times a second with a spinner; messages scroll above."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -180,9 +192,8 @@ class LiveProgress(QuietProgress):
 
         super().__init__()
         self._spinner = Spinner("dots")
-        self._live = Live(
-            get_renderable=self._render, console=Console(stderr=True), refresh_per_second=5, transient=True, redirect_stdout=False
-        )
+        self._console = Console(stderr=True)
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=5, transient=True, redirect_stdout=False)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -191,17 +202,18 @@ class LiveProgress(QuietProgress):
     def _render(self) -> Spinner | Text:
         from rich.text import Text
 
-        line = Text(describe(self.shown, time.monotonic()), overflow="ellipsis", no_wrap=True)
         if not self.shown.phase:
             return Text()
-        self._spinner.update(text=line)
+        indent = 2  # of the spinner and a blank
+        lines = describe_within(self.shown, time.monotonic(), self._console.width - indent)
+        self._spinner.update(text=Text(lines.replace("\n", "\n" + " " * indent)))
         return self._spinner
 
     def _keep(self, text: str) -> None:
         from rich.text import Text
 
         try:
-            self._live.console.print(Text(text))
+            self._console.print(Text(text))
         except OSError:  # the terminal has gone; the measurement goes on
             pass
 

@@ -94,7 +94,7 @@ class ProbeTail:
         if time_ns:
             self.state.last_event_ns = max(self.state.last_event_ns or 0, time_ns)
         match event.get("ev"):
-            case "process":
+            case "process" | "role":
                 file.leads = event.get("role") == "driver"
             case "begin" if file.leads:
                 self.state.step = max(self.state.step, event.get("step") or 0)

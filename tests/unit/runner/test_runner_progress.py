@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rlmbench.runner.progress import LiveProgress, PlainProgress, QuietProgress, Shown, describe, duration, open_progress
+from rlmbench.runner.progress import LiveProgress, PlainProgress, QuietProgress, Shown, describe, describe_within, duration, open_progress
 
 
 def test_the_line_names_everything_known() -> None:
@@ -14,6 +14,11 @@ def test_the_line_names_everything_known() -> None:
         describe(shown, now=109) == "trl 1/4 · training · step 3 of 5 · actor_update · last step 2.12 s · 812 tokens/s · 0:04 left · 0:09"
     )
     assert describe(Shown(phase="installing torch", since=100), now=161) == "installing torch · 1:01"
+    assert describe_within(shown, now=109, width=102) == describe(shown, now=109)
+    assert describe_within(shown, now=109, width=80).splitlines() == [
+        "trl 1/4 · training · step 3 of 5 · actor_update",
+        "last step 2.12 s · 812 tokens/s · 0:04 left · 0:09",
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (750, "12:30"), (3723, "1:02:03"), (-1, "0:00")])

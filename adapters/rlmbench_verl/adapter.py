@@ -1,0 +1,194 @@
+"""The adapter object: environments, translation, and the process of a verl run with a Ray cluster of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.experiment import Experiment
+from rlmbench.workload import verifier
+
+from rlmbench_verl.environments import ENVIRONMENTS
+from rlmbench_verl.translate import translate
+
+INJECT = Path(__file__).parent / "inject"
+WORKER = INJECT / "rlmbench_verl_worker"
+PACKAGE = "rlmbench_verl_worker"
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HYDRA_FULL_ERROR": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+CPU = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered for cuda and npu; this is verl's own way round
+    "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+LOGICAL_CPUS = 16
+"""verl reserves 3 CPUs per worker whatever it does with them; on a small machine Ray is told of more than there are."""
+OBJECT_STORE_BYTES = 300_000_000
+
+NATIVE_METRICS = {
+    "timing_s/step": "driver seconds of a step, without validation and metrics",
+    "timing_s/gen": "driver seconds until the replay buffer has the step's samples, its 2 s poll included",
+    "timing_s/old_log_prob": "driver seconds for the policy's log-probs",
+    "timing_s/ref": "driver seconds for the reference's log-probs",
+    "timing_s/values": "driver seconds for the critic's values",
+    "timing_s/adv": "driver seconds for advantages",
+    "timing_s/update_actor": "driver seconds of the policy's update",
+    "timing_s/update_critic": "driver seconds of the critic's update",
+    "timing_s/update_weights": "driver seconds until the rollout engine has the new weights",
+    "perf/throughput": "prompt and response tokens per second of timing_s/step and device",
+    "perf/total_num_tokens": "prompt and response tokens of the step",
+    "perf/time_per_step": "timing_s/step",
+    "critic/rewards/mean": "mean reward after any KL penalty",
+    "critic/score/mean": "mean reward",
+    "actor/kl_loss": "mean KL to the reference model",
+    "actor/grad_norm": "gradient norm before clipping",
+    "actor/pg_clipfrac": "share of clipped ratios",
+    "response_length/mean": "mean response length",
+}
+
+
+class VerlAdapter:
+    """verl 0.9.1: FSDP2 training, vLLM rollouts, the synchronous V1 trainer."""
+
+    name = "verl"
+
+    def environments(self) -> Iterable[EnvironmentSpec]:
+        return ENVIRONMENTS
+
+    def translate(self, experiment: Experiment, device: str) -> Translation:
+        return translate(experiment, device)
+
+    def probe_path(self) -> Path:
+        return INJECT
+
+    def probe_module(self) -> str:
+        return f"{PACKAGE}.hooks"
+
+    def native_metrics(self) -> Mapping[str, str]:
+        return NATIVE_METRICS
+
+    def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
+        native = inputs.run_dir / "native"
+        job = {"plan": str(inputs.plan_path), "verifier": verifier.__file__, "replay": experiment.workload.replay is not None}
+        (inputs.run_dir / "job.json").write_text(json.dumps(job, indent=1))
+        data = inputs.run_dir / "train.parquet"
+        if inputs.plan_path.is_file():
+            write_dataset(json.loads(inputs.plan_path.read_text()), data)
+        loop = "PlannedAgentLoop" if job["replay"] else "NaturalAgentLoop"
+        agents = inputs.run_dir / "agents.yaml"
+        agents.write_text(f"- name: rlmbench_agent\n  _target_: {PACKAGE}.agent.{loop}\n")
+        # Ray's sockets lie below its folder, and a socket's path may have 107 characters: not below the run's own.
+        ray_dir = Path(tempfile.gettempdir()) / f"rlmbench-ray-{os.getpid()}-{inputs.run_dir.name[:15]}"
+        settings = {
+            **translation.native,
+            MODEL_PATH: str(inputs.model_dir),
+            "data.train_files": str(data),
+            "data.val_files": str(data),
+            "trainer.default_local_dir": str(inputs.run_dir / "scratch"),
+            "trainer.project_name": "rlmbench",
+            "trainer.experiment_name": inputs.run_dir.name,
+            "hydra.run.dir": str(native),
+            "actor_rollout_ref.rollout.agent.agent_loop_config_path": str(agents),
+            "actor_rollout_ref.rollout.agent.default_agent_loop": "rlmbench_agent",
+            **ray_settings(inputs.device, experiment, ray_dir),
+        }
+        if experiment.optimization.critic:
+            settings |= {"critic.model.path": str(inputs.model_dir), "critic.model.tokenizer_path": str(inputs.model_dir)}
+        if not job["replay"]:
+            settings |= {"reward.custom_reward_function.path": str(WORKER / "reward.py")}
+        if experiment.placement.fast_rollout_poll:
+            settings |= {
+                "trainer.v1.sampler.custom_sampler.path": str(WORKER / "sampler.py"),
+                "trainer.v1.sampler.custom_sampler.name": "FastReplayBuffer",
+            }
+        argv = (str(inputs.python), "-m", "verl.trainer.main_ppo", *(override(key, value) for key, value in settings.items()))
+        env = {
+            **QUIET,
+            **(cpu_environment(experiment) if inputs.device == "cpu" else {}),
+            "RAY_ADDRESS": "",  # never somebody else's cluster
+            "RAY_TMPDIR": str(ray_dir),
+            "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
+            "VLLM_CACHE_ROOT": str(inputs.run_dir / "scratch" / "vllm"),
+            "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
+        }
+        return Launch((Process("trainer", argv, env),), scratch=(ray_dir,))
+
+
+MODEL_PATH = "actor_rollout_ref.model.path"
+
+
+def cpu_environment(experiment: Experiment) -> dict[str, str]:
+    """verl without a GPU. Ray hands out as many logical GPUs as are visible, so they are named although there are none."""
+    return {**CPU, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(experiment.parallelism.data)))}
+
+
+def ray_settings(device: str, experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """A local Ray cluster of the run's own: its own folder, no dashboard; on a CPU with logical GPUs."""
+    settings: dict[str, Any] = {
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        "+ray_kwargs.ray_init._temp_dir": str(folder),
+    }
+    if device == "cpu":
+        settings |= {
+            "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
+            "+ray_kwargs.ray_init.num_gpus": experiment.parallelism.data,
+            "+ray_kwargs.ray_init.object_store_memory": OBJECT_STORE_BYTES,
+        }
+    return settings
+
+
+def write_dataset(plan: Mapping[str, Any], path: Path) -> None:
+    """verl's own format (verl/utils/dataset/rl_dataset.py): one row per step and prompt, in plan order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "data_source": "rlmbench",
+            "prompt": [{"role": "user", "content": row["question"]}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": row["answer"]},
+            "extra_info": {"index": row["row"], "row": row["row"]},
+        }
+        for row in plan["rows"]
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def override(key: str, value: Any) -> str:
+    """One hydra override, quoted by hydra's grammar (hydra.cc/docs/advanced/override_grammar/basic)."""
+    return f"{key}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_value, value))}]"
+    text = str(value)
+    if not isinstance(value, str) or re.fullmatch(r"[\w./:@-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

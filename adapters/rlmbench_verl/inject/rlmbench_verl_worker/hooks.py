@@ -1,0 +1,227 @@
+"""verl's patch points (0.9.1): the V1 trainer that drives the loop in a Ray actor, FSDP engines, agent loops, vLLM engines.
+
+``verl/trainer/ppo/v1/trainer_base.py`` and ``trainer_sync.py`` (driver), ``verl/workers/engine/fsdp/transformer_impl.py``
+and ``verl/workers/utils/losses.py`` (training workers), ``verl/experimental/agent_loop`` (rollout workers),
+``verl/utils/tracking.py`` (verl's own figures). This module is read before verl is imported, so it imports nothing of it.
+"""
+
+import os
+import sys
+
+from rlmbench_plan import prompt_hash
+from rlmbench_probe import AsyncHook, Hook, recorder
+from rlmbench_probe.engines import vllm_engine_hooks
+from rlmbench_shims import vllm_cpu
+
+TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer."
+ENGINE = "verl.workers.engine.fsdp.transformer_impl:FSDPEngine."
+
+
+def role():
+    """Ray starts every process alike; the one that runs the trainer's loop says so itself (`lead`)."""
+    argv = getattr(sys, "orig_argv", sys.argv)
+    return "launcher" if "verl.trainer.main_ppo" in argv else "worker"
+
+
+def hooks():
+    if os.environ.get("RLMBENCH_DEVICE") == "cpu":
+        vllm_cpu.install()
+    return [*startup_hooks(), *driver_hooks(), *worker_hooks(), *vllm_engine_hooks()]
+
+
+def now():
+    from time import monotonic_ns
+
+    return monotonic_ns()
+
+
+# -- the driver
+
+
+def startup_hooks():
+    return [
+        Hook("ray._private.worker:init", "startup", name="ray_init", optional=True),
+        Hook(TRAINER + "init", "startup", name="trainer_init", before=lead),
+        Hook(TRAINER + "_init_dataloader", "startup", name="dataloader"),
+        Hook("verl.single_controller.ray.base:RayWorkerGroup.__init__", "startup", name="start_workers"),
+        Hook("verl.single_controller.ray.base:RayWorkerGroup.execute_all_sync", startup_only, name="initialize_workers", optional=True),
+        Hook("verl.workers.rollout.llm_server:LLMServerManager.create", "startup", name="start_rollout_engine", optional=True),
+        Hook("verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync.on_init_end", "startup", name="first_weight_sync"),
+        Hook("verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync.on_init_end", "startup", name="first_weight_sync"),
+    ]
+
+
+def startup_only(args, kwargs):
+    return "startup" if recorder.step == 0 else None
+
+
+def driver_hooks():
+    modes = (
+        "verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync.",
+        "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync.",
+    )
+    return [
+        Hook(TRAINER + "fit", before=facts, after=lambda args, kwargs, result: recorder.end_steps()),
+        Hook(TRAINER + "on_step_begin", before=lambda args, kwargs: recorder.next_step()),
+        Hook(TRAINER + "prepare_step", "data"),
+        Hook(TRAINER + "_fetch_one_gen_batch", "data", after=name_prompts),
+        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample", "generation", fields=lambda *_: {"awaits": "generation"}),
+        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.sample", "generation", fields=lambda *_: {"awaits": "generation"}),
+        *(Hook(mode + "on_sample_end", "offload") for mode in modes),
+        *(Hook(mode + "on_step_end", "weight_sync") for mode in modes),
+        Hook(TRAINER + "_compute_reward_colocate", "reward"),
+        Hook(TRAINER + "_balance_batch", "data"),
+        Hook(TRAINER + "_compute_old_log_prob", "old_logprob"),
+        Hook(TRAINER + "_compute_ref_log_prob", "reference_logprob"),
+        Hook(TRAINER + "_compute_values", "values"),
+        Hook(TRAINER + "_compute_advantage", "advantage"),
+        Hook("verl.trainer.ppo.v1.trainer_base:compute_advantage_for_multi_trajectories", "advantage", before=rewards),
+        Hook(TRAINER + "_update_critic", "critic_update"),
+        Hook(TRAINER + "_update_actor", "actor_update"),
+        Hook(TRAINER + "_save_checkpoint", "checkpoint"),
+        Hook(TRAINER + "_validate", "validation"),
+        Hook(TRAINER + "_compute_metrics", "bookkeeping"),
+        Hook("verl.utils.tracking:Tracking.log", "bookkeeping", name="log", before=native_metrics),
+        Hook("transfer_queue:kv_clear", clear_stage, name="kv_clear", optional=True),
+    ]
+
+
+def clear_stage(args, kwargs):
+    return "bookkeeping" if recorder.role == "driver" and recorder.step else None
+
+
+def lead(args, kwargs):
+    recorder.lead()
+
+
+class _Prompts:
+    """uid of a prompt, which verl draws anew each step -> row of the plan."""
+
+    rows = {}
+
+
+def name_prompts(args, kwargs, result):
+    for uid, info in zip(plain(result["uid"]), plain(result["extra_info"])):
+        _Prompts.rows[str(uid)] = int(info["row"])
+
+
+def plain(stack):
+    """A list of Python objects from one of tensordict's non-tensor containers."""
+    return stack.tolist() if hasattr(stack, "tolist") else [getattr(item, "data", item) for item in stack]
+
+
+def rewards(args, kwargs):
+    """Rewards as they enter the advantage: one a key of the form uid_session_index."""
+    data, keys = args[0], kwargs["batch_keys"]
+    values = data.batch["token_level_scores"].sum(-1).tolist()
+    rows = []
+    for key, value in zip(keys, values):
+        uid, session = str(key).split("_")[:2]
+        rows.append([_Prompts.rows.get(uid), int(session), value])
+    recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
+
+
+def native_metrics(args, kwargs):
+    data = kwargs.get("data") if "data" in kwargs else args[1]
+    values = {key: float(value) for key, value in data.items() if isinstance(value, int | float) or hasattr(value, "item")}
+    recorder.event("native", step=recorder.step, t_ns=now(), values=values)
+
+
+def facts(args, kwargs):
+    trainer = args[0]
+    recorder.event("fact", name="trainer_class", value=type(trainer).__name__)
+    recorder.event("fact", name="training_devices", value=trainer.resource_pool_manager.get_n_gpus())
+
+
+# -- training and rollout workers
+
+
+def worker_hooks():
+    losses = "verl.workers.utils.losses:"
+    return [
+        Hook(ENGINE + "initialize", "startup", name="engine_initialize", after=engine_facts),
+        Hook(ENGINE + "forward_backward_batch", batch_stage, fields=batch_fields),
+        Hook(ENGINE + "optimizer_step", "actor_update", "optimizer", before=before_update, after=after_update),
+        Hook(losses + "ppo_loss", before=lambda args, kwargs: loss(args, kwargs)),
+        AsyncHook("verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop.run", "generation", name="sample"),
+    ]
+
+
+def engine_facts(args, kwargs, result):
+    engine = args[0]
+    if engine.engine_config.forward_only:
+        return
+    import torch
+
+    parameter = next(engine.module.parameters())
+    world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    recorder.event("fact", name="world_size", value=world)
+    recorder.event("fact", name="weights_dtype", value=str(parameter.dtype).removeprefix("torch."))
+    recorder.event("fact", name="model_wrapper", value=type(engine.module).__name__)
+
+
+def is_critic(engine):
+    return "ValueHead" in type(engine).__name__
+
+
+def batch_stage(args, kwargs):
+    engine = args[0]
+    forward_only = kwargs["forward_only"] if "forward_only" in kwargs else (args[3] if len(args) > 3 else False)
+    if forward_only:
+        if is_critic(engine):
+            return "values"
+        return "reference_logprob" if engine.engine_config.forward_only else "old_logprob"
+    return "critic_update" if is_critic(engine) else "actor_update"
+
+
+def batch_fields(args, kwargs, result):
+    """`data` is a batch of nested tensors: what is valid, and what it computes if every sample is padded to the longest."""
+    ids = args[1]["input_ids"]
+    lengths = [int(row.numel()) for row in (ids.unbind() if ids.is_nested else ids)]
+    return {"samples": len(lengths), "valid_tokens": sum(lengths)}
+
+
+def fingerprint(optimizer):
+    """512 weights of this rank's shards, spread over up to 8 parameters: enough to see whether an update changed anything."""
+    torch = sys.modules["torch"]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parts = []
+    for parameter in parameters[:: max(1, len(parameters) // 8)]:
+        local = parameter.detach()
+        local = local.to_local() if hasattr(local, "to_local") else local
+        flat = local.reshape(-1)
+        parts.append(flat[:: max(1, flat.numel() // 64)].float())
+    return torch.cat(parts).cpu().numpy().tobytes()
+
+
+def before_update(args, kwargs):
+    optimizer = args[0].optimizer
+    if "rlmbench_weights" not in optimizer.__dict__:
+        optimizer.rlmbench_weights = fingerprint(optimizer)
+
+
+def after_update(args, kwargs, result):
+    engine, optimizer = args[0], args[0].optimizer
+    before, optimizer.rlmbench_weights = optimizer.rlmbench_weights, fingerprint(optimizer)
+    recorder.update += 1
+    recorder.event(
+        "update", step=0, update=recorder.update, t_ns=now(), role="critic" if is_critic(engine) else "actor",
+        learning_rate=float(optimizer.param_groups[0]["lr"]), grad_norm=float(result) if result is not None else None,
+        weights_changed=optimizer.rlmbench_weights != before,
+    )  # fmt: skip
+
+
+def loss(args, kwargs):
+    """One micro-batch as the policy's loss receives it; which step it belongs to follows from the time."""
+    data = kwargs["data"] if "data" in kwargs else args[2]
+    prompts, masks, ids = (rows_of(data[name]) for name in ("prompts", "response_mask", "input_ids"))
+    batch = [(prompt.tolist(), int(mask.sum())) for prompt, mask in zip(prompts, masks)]
+    widest = max(int(row.numel()) for row in ids)
+    event = {"ev": "loss", "step": 0, "update": recorder.update + 1, "t_ns": now(), "computed_tokens": len(batch) * widest}
+    recorder.later(lambda: {**event, "rows": [[None, None, prompt_hash(prompt), len(prompt), kept] for prompt, kept in batch]})
+
+
+def rows_of(tensor):
+    return list(tensor.unbind()) if tensor.is_nested else list(tensor)
+
+
