@@ -28,6 +28,7 @@ from rlmbench.runner.interrupts import Interrupted, Interrupts
 from rlmbench.runner.logtext import read_log, signal_name, tail
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
+from rlmbench.runner.shared_memory import remove_leftovers, segments
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
 from rlmbench.runner.watch import ProbeTail
 from rlmbench.workload.inputs import prepare_inputs
@@ -92,6 +93,7 @@ def execute(
     )
     progress.step(0, 0)
     progress.stage(None)
+    remove_leftovers(shared_before)
     for folder in launch.scratch:
         shutil.rmtree(folder, ignore_errors=True)
     progress.phase("reading the records")
