@@ -90,7 +90,9 @@ def _workload(ledger: Ledger, experiment: Experiment) -> None:
     ledger.exact("workload.max_prompt_tokens", reason="longer prompts are left out of the plan; TRL has no key for it")
     ledger.exact(
         "workload.replay",
-        reason="stopping criteria (HF) or ignore_eos with max_tokens per sample (vLLM); log-probs are untouched" if work.replay else "natural lengths",
+        reason="stopping criteria (HF) or ignore_eos with max_tokens per sample (vLLM); log-probs are untouched"
+        if work.replay
+        else "natural lengths",
     )
 
 
@@ -120,9 +122,7 @@ def _parallelism(ledger: Ledger, experiment: Experiment, device: str) -> None:
     split = experiment.parallelism
     ledger.exact("parallelism.data", reason="ranks started by torchrun; checked in the run")
     for field in ("tensor", "pipeline", "context", "expert"):
-        ledger.supported_if(
-            getattr(split, field) == 1, f"parallelism.{field}", "not split", f"TRL trains without {field} parallelism"
-        )
+        ledger.supported_if(getattr(split, field) == 1, f"parallelism.{field}", "not split", f"TRL trains without {field} parallelism")
     if split.sharding == "none":
         ledger.exact("parallelism.sharding", reason="DistributedDataParallel" if split.data > 1 else "one rank")
     elif split.sharding == "zero1" or device == "cpu":
@@ -170,7 +170,9 @@ def _group_trainers(ledger: Ledger, experiment: Experiment) -> None:
         ledger.approximated("optimization.overlong_buffer_tokens", "rewards are replayed, so no length penalty is added to them")
     else:
         ledger.exact("optimization.overlong_buffer_tokens", reason="trl.rewards.get_soft_overlong_punishment as a second reward")
-    ledger.exact("measurement.strict_order", reason="the shuffle of a generation batch is left out" if measure.strict_order else "TRL shuffles")
+    ledger.exact(
+        "measurement.strict_order", reason="the shuffle of a generation batch is left out" if measure.strict_order else "TRL shuffles"
+    )
     ledger.native.update(shuffle_dataset=False, remove_unused_columns=False)
 
 
@@ -189,7 +191,9 @@ def _grpo(ledger: Ledger, experiment: Experiment, device: str) -> None:
             how = own or "the sum over a sample's tokens, averaged over samples"
             ledger.approximated("optimization.loss_aggregation", f"TRL's {opt.policy_loss} always uses {how}")
         if opt.policy_loss == "cispo":
-            ledger.exact("optimization.clip_high", "epsilon_high", 1 + opt.clip_high, reason="TRL's cispo takes the bound of the ratio itself")
+            ledger.exact(
+                "optimization.clip_high", "epsilon_high", 1 + opt.clip_high, reason="TRL's cispo takes the bound of the ratio itself"
+            )
         else:
             ledger.exact("optimization.clip_high", "epsilon_high", opt.clip_high)
     ledger.exact("optimization.importance_sampling", "importance_sampling_level", opt.importance_sampling)
@@ -270,7 +274,9 @@ def _placement(ledger: Ledger, experiment: Experiment, device: str) -> None:
         ledger.supported_if(split.rollout_tensor == 1, "parallelism.rollout_tensor", "not split", "HF generate is not split over devices")
     if vllm:
         ledger.native["vllm_max_model_length"] = longest
-        _note(ledger, "importance correction", "TRL's default for vLLM: truncated train/rollout correction, old log-probs are always computed")
+        _note(
+            ledger, "importance correction", "TRL's default for vLLM: truncated train/rollout correction, old log-probs are always computed"
+        )
 
 
 def _ppo(ledger: Ledger, experiment: Experiment) -> None:
@@ -301,7 +307,9 @@ def _ppo(ledger: Ledger, experiment: Experiment) -> None:
     if opt.loss_aggregation == "micro_batch_token_mean":
         ledger.exact("optimization.loss_aggregation", reason="token mean of each micro-batch")
     else:
-        ledger.approximated("optimization.loss_aggregation", "TRL's PPO averages over the tokens of each micro-batch, then over micro-batches")
+        ledger.approximated(
+            "optimization.loss_aggregation", "TRL's PPO averages over the tokens of each micro-batch, then over micro-batches"
+        )
     ledger.supported_if(
         opt.importance_sampling == "token", "optimization.importance_sampling", "per token", "TRL's PPO has token-level ratios only"
     )
@@ -317,7 +325,10 @@ def _ppo(ledger: Ledger, experiment: Experiment) -> None:
         ledger.exact("optimization.clip_low", "cliprange", opt.clip_low)
     ledger.exact("optimization.kl.coefficient", "kl_coef", opt.kl.coefficient, reason="the reference model is loaded at 0 too")
     ledger.supported_if(
-        opt.kl.coefficient == 0 or opt.kl.placement == "reward", "optimization.kl.placement", "in the reward", "TRL's PPO puts the KL in the reward"
+        opt.kl.coefficient == 0 or opt.kl.placement == "reward",
+        "optimization.kl.placement",
+        "in the reward",
+        "TRL's PPO puts the KL in the reward",
     )
     if opt.kl.estimator == "k2":
         ledger.unsupported("optimization.kl.estimator", "TRL's PPO has k1 and k3")
@@ -335,7 +346,9 @@ def _ppo(ledger: Ledger, experiment: Experiment) -> None:
         reason="weight in the joint loss: policy and critic share one backward, so critic_update is not a stage of its own",
     )
     ledger.supported_if(not opt.mask_truncated, "optimization.mask_truncated", "off", "TRL's PPO does not mask truncated samples")
-    ledger.supported_if(opt.overlong_buffer_tokens == 0, "optimization.overlong_buffer_tokens", "off", "TRL's PPO takes one reward: set it to 0")
+    ledger.supported_if(
+        opt.overlong_buffer_tokens == 0, "optimization.overlong_buffer_tokens", "off", "TRL's PPO takes one reward: set it to 0"
+    )
     place = experiment.placement
     ledger.supported_if(
         place.rollout_engine in ("auto", "hf"), "placement.rollout_engine", "generation by hf", "TRL's PPO generates with hf only"

@@ -13,7 +13,6 @@ from typing import Any
 from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.workload import verifier
-
 from rlmbench_verl.environments import ENVIRONMENTS
 from rlmbench_verl.translate import translate
 

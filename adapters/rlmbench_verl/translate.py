@@ -57,19 +57,27 @@ def _algorithm(ledger: Ledger, experiment: Experiment) -> None:
     if opt.algorithm in ESTIMATORS:
         ledger.exact("optimization.algorithm", "algorithm.adv_estimator", ESTIMATORS[opt.algorithm])
     else:
-        ledger.unsupported("optimization.algorithm", f"{opt.algorithm.value} runs in verl's V0 trainer only, which this adapter does not drive")
+        ledger.unsupported(
+            "optimization.algorithm", f"{opt.algorithm.value} runs in verl's V0 trainer only, which this adapter does not drive"
+        )
     if opt.algorithm is Algorithm.GRPO:
         if opt.advantage_scaling == "batch":
             ledger.unsupported("optimization.advantage_scaling", "verl's grpo divides by the group's deviation or not at all")
         else:
             by_group = opt.advantage_scaling == "group"
-            ledger.exact("optimization.advantage_scaling", "algorithm.norm_adv_by_std_in_grpo", by_group, reason="standard deviation + 1e-6")
+            ledger.exact(
+                "optimization.advantage_scaling", "algorithm.norm_adv_by_std_in_grpo", by_group, reason="standard deviation + 1e-6"
+            )
     elif opt.algorithm is Algorithm.RLOO:
-        ledger.supported_if(opt.advantage_scaling == "none", "optimization.advantage_scaling", "not scaled", "verl's rloo does not scale advantages")
+        ledger.supported_if(
+            opt.advantage_scaling == "none", "optimization.advantage_scaling", "not scaled", "verl's rloo does not scale advantages"
+        )
     elif opt.advantage_scaling == "batch":
         ledger.exact("optimization.advantage_scaling", reason="advantages are whitened over the batch")
     else:
-        ledger.approximated("optimization.advantage_scaling", f"verl's {ESTIMATORS.get(opt.algorithm)} always whitens advantages over the batch")
+        ledger.approximated(
+            "optimization.advantage_scaling", f"verl's {ESTIMATORS.get(opt.algorithm)} always whitens advantages over the batch"
+        )
     if opt.importance_sampling == "sequence" and opt.policy_loss == "clip":
         ledger.exact("optimization.policy_loss", reason="the clipped surrogate of gspo")
         ledger.exact("optimization.importance_sampling", ACTOR + "policy_loss.loss_mode", "gspo")
@@ -91,7 +99,9 @@ def _algorithm(ledger: Ledger, experiment: Experiment) -> None:
     _kl(ledger, experiment)
     off = "off"
     if opt.dynamic_sampling and experiment.workload.replay:
-        ledger.unsupported("optimization.dynamic_sampling", "replayed samples are fixed, so groups cannot be sampled again: set it to false")
+        ledger.unsupported(
+            "optimization.dynamic_sampling", "replayed samples are fixed, so groups cannot be sampled again: set it to false"
+        )
     else:
         ledger.exact("optimization.dynamic_sampling", "algorithm.filter_groups.enable", opt.dynamic_sampling)
     ledger.supported_if(not opt.mask_truncated, "optimization.mask_truncated", off, "verl does not mask truncated samples by itself")
@@ -99,7 +109,10 @@ def _algorithm(ledger: Ledger, experiment: Experiment) -> None:
         ledger.approximated("optimization.overlong_buffer_tokens", "rewards are replayed, so no length penalty is added to them")
     else:
         ledger.supported_if(
-            opt.overlong_buffer_tokens == 0, "optimization.overlong_buffer_tokens", off, "only with verl's dapo reward manager, not driven yet"
+            opt.overlong_buffer_tokens == 0,
+            "optimization.overlong_buffer_tokens",
+            off,
+            "only with verl's dapo reward manager, not driven yet",
         )
 
 
@@ -156,7 +169,9 @@ def _workload(ledger: Ledger, experiment: Experiment) -> None:
     ledger.exact("workload.replay", reason=how)
     ledger.exact("workload.sampling.temperature", ROLLOUT + "temperature", work.sampling.temperature)
     ledger.exact("workload.sampling.top_p", ROLLOUT + "top_p", work.sampling.top_p)
-    ledger.exact("workload.sampling.top_k", ROLLOUT + "top_k", work.sampling.top_k or -1, reason="verl and vLLM write -1 for the whole vocabulary")
+    ledger.exact(
+        "workload.sampling.top_k", ROLLOUT + "top_k", work.sampling.top_k or -1, reason="verl and vLLM write -1 for the whole vocabulary"
+    )
 
 
 def _batches(ledger: Ledger, experiment: Experiment) -> None:
@@ -168,7 +183,9 @@ def _batches(ledger: Ledger, experiment: Experiment) -> None:
         )
     else:
         prompts = opt.mini_batch_samples // opt.group_size
-        ledger.exact("optimization.mini_batch_samples", ACTOR + "ppo_mini_batch_size", prompts, reason="verl counts prompts: samples / group_size")
+        ledger.exact(
+            "optimization.mini_batch_samples", ACTOR + "ppo_mini_batch_size", prompts, reason="verl counts prompts: samples / group_size"
+        )
     ledger.exact("optimization.micro_batch_samples", ACTOR + "ppo_micro_batch_size_per_gpu", opt.micro_batch_samples)
     ledger.native[ROLLOUT + "log_prob_micro_batch_size_per_gpu"] = opt.micro_batch_samples
     ledger.native[REFERENCE + "log_prob_micro_batch_size_per_gpu"] = opt.micro_batch_samples
@@ -264,11 +281,15 @@ def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     measure = experiment.measurement
     ledger.exact("measurement.steps", "trainer.total_training_steps", measure.steps)
     ledger.exact("measurement.seed", "data.seed", measure.seed)
-    ledger.native.update({ROLLOUT + "seed": measure.seed, ACTOR + "data_loader_seed": measure.seed, ACTOR + "fsdp_config.seed": measure.seed})
+    ledger.native.update(
+        {ROLLOUT + "seed": measure.seed, ACTOR + "data_loader_seed": measure.seed, ACTOR + "fsdp_config.seed": measure.seed}
+    )
     for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
-    ledger.supported_if(not measure.strict_order, "measurement.strict_order", "off", "verl sorts a step by length; plan order is not driven yet")
+    ledger.supported_if(
+        not measure.strict_order, "measurement.strict_order", "off", "verl sorts a step by length; plan order is not driven yet"
+    )
 
 
 def _fixed(ledger: Ledger, experiment: Experiment, device: str) -> None:

@@ -23,6 +23,23 @@ from rlmbench.experiment.models import (
 )
 
 __all__ = [
-    "KL", "Algorithm", "Critic", "Experiment", "FixedLengths", "LognormalLengths", "Measurement", "Model", "Optimization",
-    "Parallelism", "Placement", "Prompts", "Replay", "Sampling", "Scale", "Suite", "TraceLengths", "Workload", "merge",
+    "KL",
+    "Algorithm",
+    "Critic",
+    "Experiment",
+    "FixedLengths",
+    "LognormalLengths",
+    "Measurement",
+    "Model",
+    "Optimization",
+    "Parallelism",
+    "Placement",
+    "Prompts",
+    "Replay",
+    "Sampling",
+    "Scale",
+    "Suite",
+    "TraceLengths",
+    "Workload",
+    "merge",
 ]

@@ -202,7 +202,9 @@ class Parallelism(Strict):
     """How the models are split over devices. Every degree defaults to 1."""
 
     data: PositiveInt = Field(1, description="Data-parallel ranks of training.")
-    sharding: Literal["none", "zero1", "zero2", "zero3"] = Field("none", description="Sharding of the training state over data-parallel ranks.")
+    sharding: Literal["none", "zero1", "zero2", "zero3"] = Field(
+        "none", description="Sharding of the training state over data-parallel ranks."
+    )
     tensor: PositiveInt = 1
     pipeline: PositiveInt = 1
     context: PositiveInt = 1
@@ -218,7 +220,8 @@ class Placement(Strict):
         description="auto: on a CPU the training process's own generate where the framework has one (hf), else vllm; the ledger says which.",
     )
     mode: Literal["colocated", "disaggregated", "async"] = Field(
-        "colocated", description="colocated: rollout shares the training devices; disaggregated: rollout devices of its own; async: and runs ahead."
+        "colocated",
+        description="colocated: rollout shares the training devices; disaggregated: rollout devices of its own; async: and runs ahead.",
     )
     rollout_devices: NonNegativeInt = Field(0, description="Devices held by the rollout engine alone (disaggregated and async).")
     max_staleness: NonNegativeInt = Field(0, description="Policy versions a trained sample may lag behind, for async.")
@@ -240,7 +243,9 @@ class Measurement(Strict):
         True, description="Wait for the GPU at stage boundaries, so that a stage's seconds are its own. No effect on a CPU."
     )
     threads_per_process: PositiveInt = Field(1, description="OMP_NUM_THREADS of every process; more than the cores only adds noise.")
-    strict_order: bool = Field(False, description="Keep samples in plan order inside a step, so that micro-batches agree between frameworks.")
+    strict_order: bool = Field(
+        False, description="Keep samples in plan order inside a step, so that micro-batches agree between frameworks."
+    )
 
     @model_validator(mode="after")
     def _something_measured(self) -> Measurement:

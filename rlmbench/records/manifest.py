@@ -97,7 +97,9 @@ class Manifest(Record):
     content_hash: str = Field(default="", description="Of experiment, adapter, environment and machine: equal hashes need no second run.")
     ledger: list[dict[str, Any]] = Field(default_factory=list, description="Entries of rlmbench.adapter.LedgerEntry.")
     native: dict[str, Any] = Field(default_factory=dict, description="The framework's own configuration.")
-    expected_facts: dict[str, Any] = Field(default_factory=dict, description="What the run had to say of itself, by rlmbench.adapter.Translation.")
+    expected_facts: dict[str, Any] = Field(
+        default_factory=dict, description="What the run had to say of itself, by rlmbench.adapter.Translation."
+    )
     launch: list[ProcessLaunch] = Field(default_factory=list)
     environment: EnvironmentRecord | None = None
     host: dict[str, Any] = Field(default_factory=dict)

@@ -169,7 +169,8 @@ def _startup_table(summary: RunSummary) -> Table:
 
 def timeline_section(run: Run, summary: RunSummary) -> Section:
     """The spans of a typical step, the slowest and the first, on every process and thread."""
-    from rlmbench.metrics.stages import clock_offsets_ns, windows_of
+    from rlmbench.metrics.stages import windows_of
+    from rlmbench.records.clocks import clock_offsets_ns
     from rlmbench.report.timeline import lay_out
 
     intro = "Every span the probe recorded in one step. Nested spans lie below the one they are part of; gaps are time that no span covers."

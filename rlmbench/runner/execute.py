@@ -80,6 +80,7 @@ def execute(
     manifest = manifest.model_copy(update={"launch": processes, "times": times, "status": "running"})
     write_manifest(run_dir, manifest)
     probe = ProbeTail(run_dir / "probe")
+    shared_before = segments()
     began = time.monotonic()
     outcome = supervise(
         launch.processes,
@@ -255,7 +256,7 @@ def _outcome_record(outcome: Outcome) -> dict[str, Any]:
     return record
 
 
-def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: Failure | None, began: float, *, interrupted: bool) -> Ended:
+def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: Failure | None, began: float) -> Ended:
     """Write what the run was: tables, verdict, summary."""
     shutil.rmtree(run_dir / "scratch", ignore_errors=True)
     status = "ok" if failure is None else "interrupted" if failure.failure_class == FailureClass.INTERRUPTED else "failed"

@@ -51,7 +51,9 @@ def rlmbench_run(tmp_path: Path) -> Callable[..., Result]:
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         command = [sys.executable, "-m", "rlmbench", "run", *arguments, "--json"]
-        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False
+        )
         lines = done.stdout.splitlines()
         document = json.loads(lines[-1]) if lines else None
         return Result(done.returncode, done.stdout, done.stderr, document, tmp_path)

@@ -80,7 +80,10 @@ def test_grpo_with_each_other_loss(rlmbench_run, loss):
 
 def test_gspo(rlmbench_run):
     fields = settings(optimization__importance_sampling="sequence", optimization__loss_aggregation="sequence_mean")
-    assert rlmbench_run("gsm8k_grpo", "--framework", "trl", *SHORT, *fields).ok().record.manifest.native["importance_sampling_level"] == "sequence"
+    assert (
+        rlmbench_run("gsm8k_grpo", "--framework", "trl", *SHORT, *fields).ok().record.manifest.native["importance_sampling_level"]
+        == "sequence"
+    )
 
 
 def test_several_updates_and_epochs_per_step(rlmbench_run):
@@ -173,7 +176,9 @@ def test_vllm_server(rlmbench_run):
     spans = record.spans.merge(record.processes[["process", "role"]], on="process")
     engine = spans[(spans["role"] == "server") & (spans["name"] == "engine_step")]
     assert engine["response_tokens"].sum() == result.run["audit"]["response_tokens"]
-    assert len(spans[(spans["role"] == "server") & (spans["stage"] == "weight_sync")]) == 3  # TRL syncs before each step, the first included
+    assert (
+        len(spans[(spans["role"] == "server") & (spans["stage"] == "weight_sync")]) == 3
+    )  # TRL syncs before each step, the first included
 
 
 def test_replay_leaves_log_probs_undistorted(rlmbench_run):

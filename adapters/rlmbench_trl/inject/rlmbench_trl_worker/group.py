@@ -3,11 +3,11 @@
 import functools
 
 from datasets import Dataset
+from rlmbench_plan import job
 from rlmbench_probe import recorder
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from rlmbench_trl_worker import replay
-from rlmbench_plan import job
 from rlmbench_trl_worker.train import load_verifier
 
 TRAINERS = {"grpo": (GRPOTrainer, GRPOConfig), "rloo": (RLOOTrainer, RLOOConfig)}

@@ -8,13 +8,13 @@ This module is read before the framework is imported, so it imports nothing of i
 import os
 import sys
 
+from rlmbench_plan import job, prompt_hash
 from rlmbench_probe import Gap, Hook, after_import, recorder
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.patching import guarded, replace
 from rlmbench_shims import vllm_cpu
 
 from rlmbench_trl_worker import server_on_cpu
-from rlmbench_plan import job, prompt_hash
 
 TRAINERS = {
     "grpo": "trl.trainer.grpo_trainer:GRPOTrainer",

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import torch
 import trl.experimental.ppo.ppo_trainer as module
 from datasets import Dataset
+from rlmbench_plan import job
 from rlmbench_probe import recorder
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl.experimental.ppo import PPOConfig, PPOTrainer
 
 from rlmbench_trl_worker import replay
-from rlmbench_plan import job
 from rlmbench_trl_worker.train import load_verifier
 
 

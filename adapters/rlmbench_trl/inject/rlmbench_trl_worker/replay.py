@@ -8,10 +8,9 @@ import copy
 import functools
 
 import torch
+from rlmbench_plan import job
 from rlmbench_probe import replace
 from transformers import GenerationMixin, StoppingCriteria, StoppingCriteriaList
-
-from rlmbench_plan import job
 
 
 class PlannedLengths(StoppingCriteria):
@@ -183,9 +182,8 @@ def install_ppo(module, *, replay):
     plan_lengths_in_generate()
 
     def rows_of(queries, pad):
-        from rlmbench_probe import recorder
-
         from rlmbench_plan import prompt_hash
+        from rlmbench_probe import recorder
 
         return [job().plan.by_step_and_hash[(recorder.step, prompt_hash(ids[ids != pad].tolist()))] for ids in queries]
 

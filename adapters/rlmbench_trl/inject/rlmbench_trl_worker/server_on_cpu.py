@@ -7,9 +7,8 @@ that of a file, not of an interconnect; the ledger says so. Not active on a GPU.
 import os
 import shutil
 
-from rlmbench_probe import after_import
-
 from rlmbench_plan import job
+from rlmbench_probe import after_import
 
 
 def install():

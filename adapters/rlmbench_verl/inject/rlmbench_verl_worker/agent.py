@@ -1,6 +1,5 @@
 """verl's agent loop at the planned length: its official extension point (rollout.agent.agent_loop_config_path)."""
 
-
 from rlmbench_plan import job
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
@@ -27,5 +26,3 @@ class PlannedAgentLoop(SingleTurnAgentLoop):
 
 class NaturalAgentLoop(SingleTurnAgentLoop):
     """verl's own loop; only there so that both workloads are configured the same way."""
-
-

@@ -94,15 +94,12 @@ def lead(args, kwargs):
     recorder.lead()
 
 
-class _Prompts:
-    """uid of a prompt, which verl draws anew each step -> row of the plan."""
-
-    rows = {}
+_rows = {}  # uid of a prompt, which verl draws anew each step -> row of the plan
 
 
 def name_prompts(args, kwargs, result):
     for uid, info in zip(plain(result["uid"]), plain(result["extra_info"])):
-        _Prompts.rows[str(uid)] = int(info["row"])
+        _rows[str(uid)] = int(info["row"])
 
 
 def plain(stack):
@@ -117,7 +114,7 @@ def rewards(args, kwargs):
     rows = []
     for key, value in zip(keys, values):
         uid, session = str(key).split("_")[:2]
-        rows.append([_Prompts.rows.get(uid), int(session), value])
+        rows.append([_rows.get(uid), int(session), value])
     recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
 
 
@@ -142,7 +139,7 @@ def worker_hooks():
         Hook(ENGINE + "initialize", "startup", name="engine_initialize", after=engine_facts),
         Hook(ENGINE + "forward_backward_batch", batch_stage, fields=batch_fields),
         Hook(ENGINE + "optimizer_step", "actor_update", "optimizer", before=before_update, after=after_update),
-        Hook(losses + "ppo_loss", before=lambda args, kwargs: loss(args, kwargs)),
+        Hook(losses + "ppo_loss", before=loss),
         AsyncHook("verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop.run", "generation", name="sample"),
     ]
 
@@ -223,5 +220,3 @@ def loss(args, kwargs):
 
 def rows_of(tensor):
     return list(tensor.unbind()) if tensor.is_nested else list(tensor)
-
-

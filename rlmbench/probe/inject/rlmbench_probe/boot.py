@@ -29,4 +29,6 @@ def _report_missing(waiting):
         return  # a helper process of the framework: nothing was expected of it
     for name in never_imported():
         for hook in waiting.get(name, ()):
-            recorder.event("hook", name=hook.name, target=hook.target, attached=False, reason="module was not imported", optional=hook.optional)
+            recorder.event(
+                "hook", name=hook.name, target=hook.target, attached=False, reason="module was not imported", optional=hook.optional
+            )
