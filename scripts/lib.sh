@@ -20,19 +20,22 @@ find_python() {
         "install one (Debian, Ubuntu: apt-get install python3 python3-venv; Fedora: dnf install python3) or name one: PYTHON=/path/to/python3.12 $0"
 }
 
-# pip's output in, a sign of life out: the phase when it changes (at most every 2 s), and again after 5 s without a change.
+# A command's output in, a sign of life out: pip's phase when it changes (at most every 2 s), and something at least every 5 s.
 sign_of_life() {
-    local label=$1 line phase="starting pip" shown=-2
+    local label=$1 line phase="starting" shown=$SECONDS due status
     while true; do
-        if IFS= read -r -t 5 line; then
-            [[ $line =~ ^\ *((Collecting|Downloading|Using\ cached|Building|Installing)\ [^\;:\(]*) ]] || continue
-            phase=${BASH_REMATCH[1]}
-            ((SECONDS - shown >= 2)) || continue
-        elif (($? <= 128)); then # the end of the input; a time-out is above 128
-            return
+        status=0
+        IFS= read -r -t 1 line || status=$?
+        ((status == 0 || status > 128)) || return 0 # above 128 it is the time-out, else the end
+        due=4
+        if ((status == 0)) && [[ $line =~ ^\ *((Collecting|Downloading|Using\ cached|Building|Installing)\ [^\;:\(]*) ]]; then
+            phase=${BASH_REMATCH[1]%% }
+            due=2
         fi
-        say "$label · $phase · $SECONDS s"
-        shown=$SECONDS
+        if ((SECONDS - shown >= due)); then
+            say "$label · $phase · $SECONDS s"
+            shown=$SECONDS
+        fi
     done
 }
 
@@ -59,7 +62,7 @@ make_venv() {
         local python
         python=$(find_python)
         say "making .venv with $("$python" --version)"
-        "$python" -m venv --clear .venv
+        "$python" -m venv --clear .venv 2>&1 | sign_of_life "making .venv" || fail "cannot make .venv; '$python -m venv --clear .venv' says why"
     fi
     : >.venv/pip.log
 }

@@ -55,10 +55,7 @@ def ensure(
     Raises:
         EnvironmentFailure: it cannot be built, or does not pass its check. Nothing half-built is left.
     """
-    try:
-        folder = cache.folder_of(spec, cache_dir)
-    except OSError as error:
-        raise EnvironmentFailure(f"{spec.name} for {spec.device} cannot be built: no lock file {error.filename}") from error
+    folder = cache.folder_of(spec, cache_dir)
     if not rebuild and (built := cache.load(folder)):
         return built
     with exclusive(cache.lock_path(folder), _Waiting(spec, progress)) as lock:

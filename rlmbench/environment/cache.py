@@ -73,15 +73,19 @@ def key_of(spec: EnvironmentSpec) -> str:
     """64 hex digits over the lock files' content, this Python's version and the platform.
 
     Raises:
-        FileNotFoundError: a lock file is missing.
+        EnvironmentFailure: a lock file is missing.
     """
     from rlmbench.environment.lockfiles import HASHED, UNHASHED
+    from rlmbench.errors import EnvironmentFailure
 
     digest = hashlib.sha256()
     for part in (platform.python_implementation(), platform.python_version(), sysconfig.get_platform()):
         digest.update(part.encode() + b"\0")
     for name in (HASHED, UNHASHED):
-        digest.update((spec.lock_dir / name).read_bytes() + b"\0")
+        try:
+            digest.update((spec.lock_dir / name).read_bytes() + b"\0")
+        except OSError as error:
+            raise EnvironmentFailure(f"{spec.name} for {spec.device} cannot be built: no lock file {error.filename}") from error
     return digest.hexdigest()
 
 

@@ -181,7 +181,7 @@ def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
             f"run {name!r} is ambiguous in {results_dir}: {several}{', ...' if len(matches) > 5 else ''}; give more of its id, or its path"
         )
     known = did_you_mean(name, [run.id for run in runs])
-    held = f"{len(runs)} runs there" if runs else "no runs there yet"
+    held = f"{len(runs)} run{'s' * (len(runs) > 1)} there" if runs else "no runs there yet"
     raise UserError(f"unknown run {name!r} in {results_dir}{known}; {held}; give a run id, its beginning, a path, or {LATEST!r}")
 
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 def one_line(summary: RunSummary) -> str:
     """Status first, then the figures that exist: ``ok, 4 steps measured, 0.85 s/step, 4,200 tokens/s, audit passed``."""
-    parts = [f"{summary.status} ({summary.failure_class})" if summary.failure_class else summary.status]
+    kind = summary.failure_class
+    parts = [f"{summary.status} ({kind})" if kind and kind != summary.status else summary.status]
     if summary.failure:
         parts.append(summary.failure.message)
     parts.append(f"{summary.measured_steps} steps measured")
@@ -18,6 +19,6 @@ def one_line(summary: RunSummary) -> str:
         parts.append(f"{summary.step_s.median:.3g} s/step")
     if summary.throughput:
         parts.append(f"{summary.throughput.step_tokens_per_s:,.0f} tokens/s")
-    if summary.audit:
+    if summary.audit and kind in (None, "audit"):
         parts.append("audit passed" if summary.audit.ok else "audit failed")
     return ", ".join(parts)

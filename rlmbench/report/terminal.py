@@ -121,7 +121,7 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
         names = ", ".join(figure for figure, given in reasons.items() if given == reason)
         _hanging(console, "n/a:    ", f"{names}: {reason}")
     _hanging(console, "steps:  ", measured_text(summary))
-    if summary.audit is not None and not summary.audit.ok:
+    if summary.audit is not None and not summary.audit.ok and summary.failure_class in (None, "audit"):
         for mismatch in summary.audit.mismatches[:5]:
             _hanging(console, "audit:  ", mismatch, "bold red")
     for violation in summary.violations:
@@ -214,7 +214,9 @@ def _steps(summary: RunSummary) -> Table:
 def _print_failure(summary: RunSummary, manifest: Manifest | None, console: Console) -> None:
     failure = summary.failure
     assert failure is not None
-    _hanging(console, f"{summary.status}: ", f"{words.plain_class(failure.failure_class)}: {failure.message}", "bold red")
+    kind = words.plain_class(failure.failure_class)
+    message = failure.message if failure.message.startswith(kind) else f"{kind}: {failure.message}"
+    _hanging(console, "" if message.startswith(summary.status) else f"{summary.status}: ", message, "bold red")
     ended = failure.signal or (None if failure.exit_code is None else f"exit code {failure.exit_code}")
     where = [("phase", failure.phase), ("step", failure.step), ("stage", failure.stage), ("ended by", ended)]
     known = ", ".join(f"{name} {value}" for name, value in where if value is not None)

@@ -79,6 +79,8 @@ def again_command(manifest: Manifest) -> str:
     """The command that runs this cell again."""
     if manifest.failure and manifest.failure.rerun_command:
         return manifest.failure.rerun_command
+    if manifest.campaign_id and manifest.status == "interrupted":  # killed before it could say how it was asked for
+        return shlex.join(["rlmbench", "run", manifest.suite, "--resume", "--campaign", manifest.campaign_id])
     words = ["rlmbench", "run", manifest.suite, "--framework", manifest.framework, "--scale", manifest.scale]
     for override in manifest.overrides:
         words += ["--set", override]

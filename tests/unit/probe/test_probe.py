@@ -151,6 +151,12 @@ def test_the_probe_charges_its_own_work_once(probed):
     assert step["end_ns"] - step["start_ns"] >= 50e6  # 30 of ours and 20 of the framework's
 
 
+def test_a_step_that_was_left_did_not_finish(probed):
+    """An exception in step 2 ends the process: step 1 is whole, step 2 must not enter any mean."""
+    result = probed("from rlmbench_probe import recorder; recorder.next_step(); recorder.next_step(); raise SystemExit(1)")
+    assert [step["step"] for step in result.of("step")] == [1]
+
+
 def test_a_gap_names_inline_code(probed):
     framework = """
         import time
@@ -229,7 +235,7 @@ def test_a_forked_child_writes_a_file_of_its_own(probed):
 
 def test_without_spans_events_are_still_recorded(probed):
     result = probed(
-        "from rlmbench_probe import recorder; import framework; recorder.next_step(); framework.Trainer().outer(1); recorder.event('fact', name='f', value=1)",
+        "from rlmbench_probe import recorder; import framework; recorder.next_step(); framework.Trainer().outer(1); recorder.event('fact', name='f', value=1); recorder.end_steps()",
         framework=FRAMEWORK,
         hooks=HOOKS,
         spans=False,

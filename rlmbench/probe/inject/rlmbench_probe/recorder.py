@@ -92,7 +92,7 @@ class Recorder:
         if substage is None:
             self._fold_host_peak(stack)
         stack.append(span)
-        if span.parent is None:
+        if substage is None:  # where the run is, for whoever watches it
             self._write({"ev": "begin", "stage": stage, "name": span.name, "step": self.step, "t_ns": entered})
         span.start_ns = _now()
         self._account(span.start_ns - entered)
@@ -234,8 +234,7 @@ class Recorder:
                 self.flush()
 
     def close(self):
-        if self.enabled:
-            self.end_steps()
+        if self.enabled:  # a step in progress stays open: it did not finish
             self.event("end", t_ns=_now(), probe_ns=self._total_ns + self._probe_ns)
             self.flush()
             self.enabled = False
