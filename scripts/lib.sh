@@ -23,6 +23,7 @@ find_python() {
 # A command's output in, a sign of life out: pip's phase when it changes (at most every 2 s), and something at least every 5 s.
 sign_of_life() {
     local label=$1 line phase="starting" shown=$SECONDS due status
+    say "$label · $phase · $SECONDS s"
     while true; do
         status=0
         IFS= read -r -t 1 line || status=$?
@@ -52,7 +53,7 @@ stamp() { (cat pyproject.toml requirements/lock.txt && pwd) | sha256sum | cut -d
 is_installed() { # is_installed "MODE ...": with one of these modes
     local mode hash
     read -r mode hash 2>/dev/null <.venv/rlmbench-stamp || return 1
-    [[ " $1 " == *" $mode "* && $hash == "$(stamp)" ]]
+    [[ " $1 " == *" $mode "* && $hash == "$(stamp)" ]] && .venv/bin/python -c "" 2>/dev/null
 }
 
 mark_installed() { echo "$1 $(stamp)" >.venv/rlmbench-stamp; }
@@ -61,8 +62,7 @@ make_venv() {
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         local python
         python=$(find_python)
-        say "making .venv with $("$python" --version)"
-        "$python" -m venv --clear .venv 2>&1 | sign_of_life "making .venv" || fail "cannot make .venv; '$python -m venv --clear .venv' says why"
+        "$python" -m venv --clear .venv 2>&1 | sign_of_life "making .venv with $("$python" --version)" || fail "cannot make .venv; '$python -m venv --clear .venv' says why"
     fi
     : >.venv/pip.log
 }

@@ -7,25 +7,12 @@ import json
 import pytest
 
 from rlmbench.adapter import Fidelity, RunInputs
-from rlmbench.experiment import Experiment
-from rlmbench.experiment.load import build_experiment, load_suite, suite_files
+from rlmbench.experiment.load import suite_files
 from rlmbench.ledger import missing
 from rlmbench_verl import adapter
 from rlmbench_verl.adapter import CPU, override
 from rlmbench_verl.translate import translate
-
-CELLS = [(suite, scale) for suite in sorted(suite_files()) for scale in load_suite(suite).scales]
-
-
-def experiment(suite="gsm8k_grpo", scale="tiny", **over) -> Experiment:
-    base = build_experiment(load_suite(suite), scale).model_dump(mode="json")
-    for name, value in over.items():
-        *path, last = name.split("__")
-        section = base
-        for part in path:
-            section = section[part]
-        section[last] = value
-    return Experiment.model_validate(base)
+from tests.unit.adapters.cells import CELLS, experiment
 
 
 @pytest.mark.parametrize(("suite", "scale"), CELLS)

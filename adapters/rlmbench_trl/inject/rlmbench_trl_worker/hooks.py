@@ -9,7 +9,7 @@ import os
 import sys
 
 from rlmbench_plan import job, prompt_hash
-from rlmbench_probe import Gap, Hook, after_import, recorder
+from rlmbench_probe import Gap, Hook, after_import, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.patching import guarded, replace
 from rlmbench_shims import vllm_cpu
@@ -115,34 +115,20 @@ def facts(model):
 # -- optimizer steps
 
 
-def fingerprint(optimizer):
-    """512 weights spread over up to 8 parameters: enough to see whether an update changed anything."""
-    torch = sys.modules["torch"]
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    parts = []
-    for parameter in parameters[:: max(1, len(parameters) // 8)]:
-        flat = parameter.detach().reshape(-1)
-        parts.append(flat[:: max(1, flat.numel() // 64)].float())
-    return torch.cat(parts).cpu().numpy().tobytes()
-
-
 def before_update(args, kwargs):
-    """Only the first update needs a look before it: later ones compare with what the one before left."""
-    optimizer = args[0]
-    if recorder.step and "rlmbench_weights" not in optimizer.__dict__:
-        optimizer.rlmbench_weights = fingerprint(optimizer)
+    if recorder.step:
+        weights.look_before(args[0])
 
 
 def after_update(args, kwargs, result):
     optimizer = args[0]
     if not (recorder.step and optimizer.gradient_state.sync_gradients):
         return  # accelerate skips the step while gradients gather
-    before, optimizer.rlmbench_weights = optimizer.rlmbench_weights, fingerprint(optimizer)
     recorder.update += 1
     rate = float(optimizer.param_groups[0]["lr"])
     recorder.event(
         "update", step=recorder.step, update=recorder.update, t_ns=now(), role="actor", learning_rate=rate, grad_norm=None,
-        weights_changed=optimizer.rlmbench_weights != before,
+        weights_changed=weights.changed(optimizer),
     )  # fmt: skip
 
 

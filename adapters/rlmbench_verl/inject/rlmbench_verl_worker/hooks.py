@@ -9,7 +9,7 @@ import os
 import sys
 
 from rlmbench_plan import prompt_hash
-from rlmbench_probe import AsyncHook, Hook, recorder
+from rlmbench_probe import AsyncHook, Hook, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_shims import vllm_cpu
 
@@ -178,33 +178,17 @@ def batch_fields(args, kwargs, result):
     return {"samples": len(lengths), "valid_tokens": sum(lengths)}
 
 
-def fingerprint(optimizer):
-    """512 weights of this rank's shards, spread over up to 8 parameters: enough to see whether an update changed anything."""
-    torch = sys.modules["torch"]
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    parts = []
-    for parameter in parameters[:: max(1, len(parameters) // 8)]:
-        local = parameter.detach()
-        local = local.to_local() if hasattr(local, "to_local") else local
-        flat = local.reshape(-1)
-        parts.append(flat[:: max(1, flat.numel() // 64)].float())
-    return torch.cat(parts).cpu().numpy().tobytes()
-
-
 def before_update(args, kwargs):
-    optimizer = args[0].optimizer
-    if "rlmbench_weights" not in optimizer.__dict__:
-        optimizer.rlmbench_weights = fingerprint(optimizer)
+    weights.look_before(args[0].optimizer)
 
 
 def after_update(args, kwargs, result):
     engine, optimizer = args[0], args[0].optimizer
-    before, optimizer.rlmbench_weights = optimizer.rlmbench_weights, fingerprint(optimizer)
     recorder.update += 1
     recorder.event(
         "update", step=0, update=recorder.update, t_ns=now(), role="critic" if is_critic(engine) else "actor",
         learning_rate=float(optimizer.param_groups[0]["lr"]), grad_norm=float(result) if result is not None else None,
-        weights_changed=optimizer.rlmbench_weights != before,
+        weights_changed=weights.changed(optimizer),
     )  # fmt: skip
 
 
