@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
+OURS = ("psm_", "sem.mp-", "torch_")
+"""Names that Python's multiprocessing and torch give: what the frameworks leave. Other programs' names are not touched."""
+
+Inode = tuple[int, int]
 
 
 def segments(folder: Path = FOLDER) -> dict[str, int]:
@@ -20,15 +24,19 @@ def segments(folder: Path = FOLDER) -> dict[str, int]:
 def remove_leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]:
     """Remove what appeared since `before`, is this user's, and no living process holds; returns the names.
 
-    Another program of the same user may have made segments meanwhile: what any process has open or mapped stays.
+    Another program of the same user may have made segments meanwhile: what any process has open or mapped stays, and
+    so does everything while there is a process of this user that cannot be looked into.
     """
+    new = [name for name, inode in segments(folder).items() if name.startswith(OURS) and before.get(name) != inode]
+    if not new:
+        return []
+    held = _held()
     removed = []
-    for name, inode in segments(folder).items():
+    for name in new:
         path = folder / name
         try:
             status = path.lstat()
-            mine = status.st_uid == os.getuid() and before.get(name) != inode
-            if mine and not _is_held(str(path)):
+            if status.st_uid == os.getuid() and held is not None and (status.st_dev, status.st_ino) not in held:
                 path.unlink()
                 removed.append(name)
         except OSError:  # gone meanwhile, or a folder
@@ -36,16 +44,45 @@ def remove_leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]
     return removed
 
 
-def _is_held(path: str) -> bool:
-    """Whether any process that we may look into has `path` mapped or open."""
+def _held() -> set[Inode] | None:
+    """(device, inode) of every file that a process of this user has mapped or open; None if one of them hides it.
+
+    Inodes, since the name in /proc/<pid>/maps is the one the file was made under: glibc makes a semaphore under a
+    temporary name and links it to its own afterwards.
+    """
+    held: set[Inode] = set()
     for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
+        if not process.name.isdigit() or process.name == "1":  # a container's init hides itself, and trains nothing
             continue
         try:
-            if path in (process / "maps").read_text(errors="replace"):
-                return True
-            if any(os.readlink(descriptor) == path for descriptor in (process / "fd").iterdir()):
-                return True
-        except OSError:  # ended meanwhile, or somebody else's
+            if process.stat().st_uid != os.getuid():
+                continue
+            held |= _mapped(process)
+            held |= _opened(process)
+        except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
             continue
-    return False
+        except OSError:
+            return None
+    return held
+
+
+def _mapped(process: Path) -> set[Inode]:
+    """From lines such as ``7f1c-7f1d rw-s 00000000 00:1a 42 /dev/shm/name`` (proc_pid_maps(5))."""
+    found = set()
+    for line in (process / "maps").read_text(errors="replace").splitlines():
+        device, inode = line.split(maxsplit=5)[3:5]
+        if inode != "0":
+            major, minor = (int(part, 16) for part in device.split(":"))
+            found.add((os.makedev(major, minor), int(inode)))
+    return found
+
+
+def _opened(process: Path) -> set[Inode]:
+    found = set()
+    for descriptor in (process / "fd").iterdir():
+        try:
+            status = descriptor.stat()
+        except OSError:  # closed meanwhile, or a kind that has no file behind it
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found
