@@ -74,7 +74,8 @@ def rollout_engine(experiment: Experiment, device: str) -> str:
 def _model(ledger: Ledger, experiment: Experiment) -> None:
     model = experiment.model
     for field in ("shape", "hub", "path", "weights_seed"):
-        ledger.exact(f"model.{field}", reason="rlmbench hands the trainer a model folder")
+        given = getattr(model, field) is not None
+        ledger.exact(f"model.{field}", reason="rlmbench hands the trainer a model folder" if given else "not given")
     half = model.dtype == "bfloat16"
     if half:
         ledger.approximated("model.dtype", "float32 weights with bfloat16 autocast in training", "bf16", True)
@@ -120,7 +121,8 @@ def _optimizer(ledger: Ledger, experiment: Experiment) -> None:
 
 def _parallelism(ledger: Ledger, experiment: Experiment, device: str) -> None:
     split = experiment.parallelism
-    ledger.exact("parallelism.data", reason="ranks started by torchrun; checked in the run")
+    how = "one process" if split.data == 1 else "ranks started by torchrun"
+    ledger.exact("parallelism.data", reason=f"{how}; checked in the run")
     for field in ("tensor", "pipeline", "context", "expert"):
         ledger.supported_if(getattr(split, field) == 1, f"parallelism.{field}", "not split", f"TRL trains without {field} parallelism")
     if split.sharding == "none":
@@ -169,9 +171,11 @@ def _group_trainers(ledger: Ledger, experiment: Experiment) -> None:
     if opt.overlong_buffer_tokens and work.replay:
         ledger.approximated("optimization.overlong_buffer_tokens", "rewards are replayed, so no length penalty is added to them")
     else:
-        ledger.exact("optimization.overlong_buffer_tokens", reason="trl.rewards.get_soft_overlong_punishment as a second reward")
+        how = "trl.rewards.get_soft_overlong_punishment as a second reward" if opt.overlong_buffer_tokens else "off"
+        ledger.exact("optimization.overlong_buffer_tokens", reason=how)
     ledger.exact(
-        "measurement.strict_order", reason="the shuffle of a generation batch is left out" if measure.strict_order else "TRL shuffles"
+        "measurement.strict_order",
+        reason="samples stay in plan order" if measure.strict_order else "TRL shuffles a step's samples over its micro-batches",
     )
     ledger.native.update(shuffle_dataset=False, remove_unused_columns=False)
 

@@ -136,7 +136,8 @@ def _kl(ledger: Ledger, experiment: Experiment) -> None:
 def _model(ledger: Ledger, experiment: Experiment, device: str) -> None:
     model = experiment.model
     for field in ("shape", "hub", "path", "weights_seed"):
-        ledger.exact(f"model.{field}", reason="rlmbench hands verl a model folder")
+        given = getattr(model, field) is not None
+        ledger.exact(f"model.{field}", reason="rlmbench hands verl a model folder" if given else "not given")
     ledger.native[ROLLOUT + "dtype"] = model.dtype
     precision = {"bfloat16": "bf16", "float32": "fp32"}[model.dtype]
     for place in _fsdp_sections(experiment):

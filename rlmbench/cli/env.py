@@ -51,7 +51,7 @@ def create(
 def list_environments(
     framework: Annotated[str | None, typer.Argument(help="Only this framework's.")] = None, as_json: JsonFlag = False
 ) -> int:
-    """List the environments: which exist, how large they are and where they lie.
+    """List the environments: which exist and how large they are (env path says where).
 
     \b
     rlmbench env list

@@ -31,7 +31,7 @@ CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 @app.command()
 def run(
     suite: Annotated[str, typer.Argument(help="A suite's name (gsm8k_grpo) or path (suites/gsm8k_grpo).")],
-    framework: Annotated[list[str], typer.Option("--framework", "-f", help="trl, or all; may be given several times.")] = [],  # noqa: B006
+    framework: Annotated[list[str], typer.Option("--framework", "-f", help="trl, verl, or all; may be given several times.")] = [],  # noqa: B006
     scale: Annotated[str | None, typer.Option(help="tiny, small, base, large, or auto: the largest that fits this machine.")] = None,
     override: Annotated[list[str], typer.Option("--set", help="Change one field, as in optimization.group_size=8.")] = [],  # noqa: B006
     repeats: Annotated[int | None, typer.Option(help="Runs of each framework, interleaved A B B A.")] = None,
@@ -96,7 +96,7 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
     planned = campaign.request
     scale, repeats = given
     differences = [
-        f"{name} {wanted!r}, planned with {had!r}"
+        f"{name} {_said(wanted)}, planned with {_said(had)}"
         for name, wanted, had in (
             ("--framework", asked.frameworks or None, planned.frameworks),
             ("--scale", scale, planned.scale),
@@ -124,6 +124,11 @@ def _check_place(folder: Path, option: str) -> None:
         raise UserError(f"{option}: {existing} is a file, not a folder; choose another place")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{option}: no permission to write in {existing}; choose another place")
+
+
+def _said(value: object) -> str:
+    """An option's value as it is typed; nothing where it was not given."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) and value else "nothing" if value in ((), None) else str(value)
 
 
 def _runs(count: int) -> str:
@@ -236,7 +241,10 @@ def _print_results(plan: Plan, summaries: list[RunSummary], reports: Path, as_js
     lines = [f"report: {reports / f'{summary.id}.html'}" for summary in summaries]
     finished = sum(summary.status == "ok" for summary in summaries)
     if finished < len(plan.cells):
-        lines.append(f"{finished} of {_runs(len(plan.cells))} finished; complete with: {plan.request.resume_command()}")
+        lines.append(f"{finished} of {_runs(len(plan.cells))} finished")
+        # What a configuration forbids it forbids again; everything else is worth another try.
+        if len(summaries) < len(plan.cells) or any(summary.failure_class not in (None, "configuration", "audit") for summary in summaries):
+            lines[-1] += f"; complete with: {plan.request.resume_command()}"
     print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
     if as_json:
         print_json(document(summaries))

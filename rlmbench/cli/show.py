@@ -17,6 +17,7 @@ app = typer.Typer()
 def show(
     runs: Annotated[list[str], typer.Argument(help="Run ids (or their beginnings), folders, or latest.")] = ["latest"],  # noqa: B006
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
+    ledger: Annotated[bool, typer.Option("--ledger", help="Also list every field of the fidelity ledger.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/summary.schema.json) as the last line.")] = False,
 ) -> int:
     """Print the figures of recorded runs.
@@ -39,5 +40,5 @@ def show(
         print_json(document(summaries))
         return EXIT_OK
     for run, summary in zip(found, summaries, strict=True):
-        print_run_detail(run, summary, console(sys.stdout))
+        print_run_detail(run, summary, console(sys.stdout), whole_ledger=ledger)
     return EXIT_OK

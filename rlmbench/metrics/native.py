@@ -25,7 +25,6 @@ CANONICAL: dict[str, tuple[str, str]] = {
     ),
     "train_steps_per_second": ("updates_per_s", "optimizer steps over the whole training loop, warm-up and checkpoints included"),
     "completions/mean_length": ("response_tokens_mean", "mean of the framework's means per logged batch"),
-    "completions/clipped_ratio": ("share_at_cap", "responses without an end token, whatever their length"),
     "reward": ("reward_mean", "mean of the framework's means per logged batch"),
 }
 """Native key -> the canonical figure it comes nearest to, and why the two differ."""

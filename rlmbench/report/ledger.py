@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rlmbench.adapter import Process
     from rlmbench.runner.cells import Part, Plan
 
 
@@ -48,16 +49,25 @@ def launch_commands(plan: Plan, part: Part) -> list[str]:
         run_dir = Path(folder)
         inputs = RunInputs(run_dir, Path("MODEL"), run_dir / "plan.json", Path("PYTHON"), plan.device)
         launch = part.adapter.launch(part.translation, plan.experiment, inputs)
-        return [shlex.join(process.argv).replace(folder, "RUN") for process in launch.processes]
+        return [_command(process).replace(folder, "RUN") for process in launch.processes]
+
+
+def _command(process: Process) -> str:
+    """A process as a shell would start it, with the environment that the adapter gives it."""
+    variables = [f"{key}={value}" for key, value in sorted(process.env.items())]
+    return shlex.join(["env", *variables, *process.argv])
 
 
 def print_plan(plan: Plan, console: Console) -> None:
     """The plan for a person: ledger, native configuration as JSON, launch commands; long lines are left whole, to be copied."""
     from rlmbench.report.terminal import print_ledger
 
-    console.print(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} run(s)", soft_wrap=True)
+    console.print(
+        f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {len(plan.cells)} {'run' if len(plan.cells) == 1 else 'runs'}",
+        soft_wrap=True,
+    )
     for name, part in plan.parts.items():
-        console.print()
+        console.print(f"\n{name}", style="bold")
         print_ledger([asdict(entry) for entry in part.translation.ledger], console)
         console.print(f"\n{name}: native configuration, run in the environment {part.spec.name}")
         console.print(json.dumps(dict(part.translation.native), indent=2), soft_wrap=True)

@@ -173,7 +173,10 @@ def timeline_section(run: Run, summary: RunSummary) -> Section:
     from rlmbench.records.clocks import clock_offsets_ns
     from rlmbench.report.timeline import lay_out
 
-    intro = "Every span the probe recorded in one step. Nested spans lie below the one they are part of; gaps are time that no span covers."
+    intro = (
+        "Every span the probe recorded in one step. Nested spans lie below the one they are part of, and a span counts for its stage "
+        "only where none lies below it; gaps are time that no span covers."
+    )
     chosen = _chosen_steps(summary)
     steps = run.steps[run.steps["step"].isin(chosen)].drop_duplicates("step")
     windows = windows_of(steps)

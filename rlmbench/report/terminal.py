@@ -38,8 +38,8 @@ def print_runs(summaries: Sequence[RunSummary], console: Console) -> None:
         _print_run(summary, _manifest_of(summary), console)
 
 
-def print_run_detail(run: Run, summary: RunSummary, console: Console) -> None:
-    """One run with its checks, every step and the whole ledger."""
+def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_ledger: bool = False) -> None:
+    """One run with its checks and every step, and on demand the whole ledger."""
     manifest = run.manifest
     _heading(console, f"{manifest.suite} at {manifest.scale}, {words.framework_name(manifest)}: {words.status_word(summary)}")
     _say(console, words.lead(summary))
@@ -53,10 +53,13 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console) -> None:
     _print_run(summary, manifest, console)
     if summary.steps:
         console.print(_steps(summary))
-    if manifest.ledger:
+    if manifest.ledger and whole_ledger:
         print_ledger(manifest.ledger, console)
+    elif manifest.ledger:
+        _say(console, f"Fidelity ledger: {len(manifest.ledger)} fields, what is not exact stands above; --ledger lists them all")
     _to_copy(console, "folder: ", str(run.path))
-    _to_copy(console, "again:  ", words.again_command(manifest))
+    if summary.failure is None:  # a failure has said so already
+        _to_copy(console, "again:  ", words.again_command(manifest))
 
 
 def print_ledger(entries: Iterable[Mapping[str, Any]], console: Console) -> None:
@@ -106,6 +109,8 @@ def _short(value: float | None, form: Callable[[float], str]) -> str:
 def _audit(summary: RunSummary) -> Any:
     if summary.audit is None:
         return _text("n/a", "dim")
+    if not summary.audit.ok and words.unfinished(summary):
+        return _text("partial", "yellow")
     return _text("ok", "green") if summary.audit.ok else _text("FAILED", "bold red")
 
 
@@ -121,7 +126,7 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
         names = ", ".join(figure for figure, given in reasons.items() if given == reason)
         _hanging(console, "n/a:    ", f"{names}: {reason}")
     _hanging(console, "steps:  ", measured_text(summary))
-    if summary.audit is not None and not summary.audit.ok and summary.failure_class in (None, "audit"):
+    if summary.audit is not None and not summary.audit.ok and not words.unfinished(summary):
         for mismatch in summary.audit.mismatches[:5]:
             _hanging(console, "audit:  ", mismatch, "bold red")
     for violation in summary.violations:
@@ -150,7 +155,7 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
 
 
 def _stages(summary: RunSummary) -> Table:
-    table = _table("stage", "#median s", "#share", "", "#tokens", "#peak memory", title="Where a measured step's time goes")
+    table = _table("stage", "#median s", "#share", "", "#tokens/step", "#peak memory", title="Where a measured step's time goes")
     measured = [step for step in summary.steps if not step.excluded]
     total_s = sum(step.step_s for step in measured)
     gap = sum(step.unattributed_s for step in measured) / total_s if total_s else 0.0
@@ -165,11 +170,13 @@ def _stages(summary: RunSummary) -> Table:
             _text(numbers.fixed_seconds(medians.get(stage))),
             _text(numbers.share(shares[stage])),
             _text(_bar(shares[stage] / largest)),
-            _text(numbers.count(padding.computed_tokens) if padding else ""),
+            _text(numbers.count(round(padding.computed_tokens / len(measured))) if padding and measured else ""),
             _text(numbers.size(peak) if peak is not None else ""),
         )
     table.caption = _text(
-        "Tokens are those computed in the measured steps, padding included; memory is the device's reserved peak, or the host's RSS.", "dim"
+        "Seconds are medians over the measured steps, so they need not add up. Tokens are those computed, padding included, "
+        "on average per measured step. Memory is the device's reserved peak, or the host's RSS.",
+        "dim",
     )
     table.caption_justify = "left"
     return table

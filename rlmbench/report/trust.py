@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rlmbench.report import numbers
+from rlmbench.report import numbers, words
 from rlmbench.report.parts import Check, State
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def _audit(summary: RunSummary) -> Check:
     audit = summary.audit
     if audit is None:
         return Check("Workload audit", "none", numbers.absent(summary.absent.get("audit", "there was no work to compare")))
+    if not audit.ok and words.unfinished(summary):
+        done = f"{summary.completed_steps} of {summary.planned_steps} steps finished"
+        return Check("Workload audit", "warn", f"incomplete, as the run was: {done}")
     if not audit.ok:
         first = audit.mismatches[0] if audit.mismatches else "no detail recorded"
         mismatches = "1 mismatch" if audit.mismatch_count == 1 else f"{audit.mismatch_count:,} mismatches, first"

@@ -39,7 +39,13 @@ def status_state(summary: RunSummary) -> State:
 
 def status_word(summary: RunSummary) -> str:
     """The status, with the class of failure."""
-    return f"{summary.status}: {plain_class(summary.failure_class)}" if summary.failure_class else str(summary.status)
+    kind = summary.failure_class
+    return f"{summary.status}: {plain_class(kind)}" if kind and kind != summary.status else str(summary.status)
+
+
+def unfinished(summary: RunSummary) -> bool:
+    """Whether the run ended before its work was done, for a reason of its own: an audit can only find that out again."""
+    return summary.failure_class not in (None, "audit")
 
 
 def plain_class(failure_class: str) -> str:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +268,7 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
     # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
     summary = summarize(Run(run_dir, manifest), plan.parts[cell.framework].adapter.native_metrics())
     if summary.failure:
-        failure = summary.failure.model_copy(update={"rerun_command": plan.request.command()})
+        failure = summary.failure.model_copy(update={"rerun_command": replace(plan.request, scale=plan.scale).command()})
         summary = summary.model_copy(update={"failure": failure})
     manifest = manifest.model_copy(update={"status": summary.status, "failure": summary.failure})
     write_manifest(run_dir, manifest)

@@ -31,7 +31,7 @@ def test_a_campaign_fits_eighty_columns_without_colour(finished, failed, steples
     assert row[:5] == ["[1]", "TRL", "ok", "ok", "5/6"]
     assert row[-1] == "0.2%"
     row = next(text.split() for text in lines if text.strip().startswith("[3]"))
-    assert row == ["[3]", "TRL", "failed", "FAILED", "0/0", "n/a", "n/a", "n/a", "n/a", "n/a"]
+    assert row == ["[3]", "TRL", "failed", "partial", "0/0", "n/a", "n/a", "n/a", "n/a", "n/a"]
 
 
 def test_ids_stand_in_the_table_where_they_fit(finished) -> None:
@@ -44,7 +44,7 @@ def test_the_stage_table_shows_shares_that_add_up(finished) -> None:
     console, stream = _console()
     print_runs([finished[1]], console)
     table = _lines(stream)[_lines(stream).index("Where a measured step's time goes") :]
-    rows = [text.split() for text in table[: table.index(next(text for text in table if text.startswith("Tokens are")))]]
+    rows = [text.split() for text in table[: table.index(next(text for text in table if text.startswith("Seconds are")))]]
     shares = [float(cell.rstrip("%")) for row in rows for cell in row if cell.endswith("%")]
     assert len(shares) == len(finished[1].stages_s) + 1
     assert sum(shares) == pytest.approx(100, abs=0.5)
@@ -66,11 +66,14 @@ def test_a_failure_is_shown_with_cause_log_and_command(failed) -> None:
 
 def test_the_detail_holds_checks_steps_and_the_whole_ledger(finished) -> None:
     console, stream = _console()
-    print_run_detail(*finished, console)
+    print_run_detail(*finished, console, whole_ledger=True)
     text = stream.getvalue()
     assert "ok Arithmetic: stages + unattributed - overlap equal each of 6 steps exactly" in text
     assert "CPU: orchestration, not GPU throughput" in text
     assert "Fidelity ledger (10 fields)" in text
+    shorter, brief = _console()
+    print_run_detail(*finished, shorter)
+    assert "model.shape" not in brief.getvalue() and "model.dtype" in brief.getvalue()  # what is not exact is always said
     assert text.index("model.dtype = bfloat16", text.index("Fidelity ledger")) < text.index("model.shape = qwen2.5-0.5b")
 
 
