@@ -155,7 +155,7 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
 
 
 def _stages(summary: RunSummary) -> Table:
-    table = _table("stage", "#median s", "#share", "", "#tokens/step", "#peak memory", title="Where a measured step's time goes")
+    table = _table("stage", "#median s", "#share", "", "#tok/step", "#peak memory", title="Where a measured step's time goes")
     measured = [step for step in summary.steps if not step.excluded]
     total_s = sum(step.step_s for step in measured)
     gap = sum(step.unattributed_s for step in measured) / total_s if total_s else 0.0
