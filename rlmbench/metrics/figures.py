@@ -13,12 +13,12 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rlmbench.files import write_atomically
 from rlmbench.metrics.audit import Audit
 from rlmbench.metrics.learning import NativeMean
 from rlmbench.metrics.native import NativeFigure
 from rlmbench.metrics.statistics import Estimate
 from rlmbench.metrics.work import LengthStats
-from rlmbench.records.files import write_atomically
 from rlmbench.records.manifest import Failure, Status
 from rlmbench.records.store import SUMMARY
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlmbench.errors import UserError
-from rlmbench.records.files import write_atomically
+from rlmbench.files import write_atomically
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.vocabulary import FAILURE_CLASSES
 

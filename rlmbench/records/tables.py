@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rlmbench.files import write_atomically
 from rlmbench.records.clocks import join_steps
 from rlmbench.records.events import read_events
-from rlmbench.records.files import write_atomically
 from rlmbench.records.schema import COLUMNS, TABLES_SCHEMA_VERSION
 
 _VERSION_KEY = b"rlmbench_schema_version"

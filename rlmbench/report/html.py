@@ -28,7 +28,7 @@ _MARKS = {"ok": "✓", "warn": "!", "bad": "✕", "none": "–"}
 
 def write_run_page(run: Run, summary: RunSummary, path: Path) -> None:
     """Write the page of `run` to `path`, in one piece. Works for failed and interrupted runs with whatever they left."""
-    from rlmbench.records.files import write_atomically
+    from rlmbench.files import write_atomically
     from rlmbench.report.page import run_page
 
     write_atomically(path, render(run_page(run, summary)).encode())

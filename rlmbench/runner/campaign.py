@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlmbench.errors import UserError, did_you_mean
-from rlmbench.records.files import write_atomically
+from rlmbench.files import write_atomically
 from rlmbench.records.store import Run, list_runs
 from rlmbench.runner.cells import Cell, Request
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.experiment import Experiment, Model, Prompts
+from rlmbench.files import write_atomically
 from rlmbench.workload import generated
-from rlmbench.workload.files import write_atomically
 from rlmbench.workload.plan import TokenizedPrompt, draw_plan, write_plan
 from rlmbench.workload.prompts import Problem, load_problems, parse_records
 from rlmbench.workload.shapes import Shape, find_shape
@@ -75,7 +75,7 @@ def prepare_inputs(
         key = _digest([identity, versions, [problem.question for problem in problems], PREPARE.read_text(encoding="utf-8")])
         cached = cache_dir / "prompts" / f"{key}.json"
         if not (model_dir.is_dir() and cached.is_file()):
-            write_atomically(cached, json.dumps(run_locked()["prompt_ids"]))
+            write_atomically(cached, json.dumps(run_locked()["prompt_ids"]).encode())
         output = {"model_dir": str(model_dir), "prompt_ids": json.loads(cached.read_text(encoding="utf-8"))}
     if problems is None:
         numbered = enumerate(output["records"], start=1)

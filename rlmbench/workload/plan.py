@@ -16,7 +16,7 @@ from typing import Any
 
 from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment, TraceLengths
-from rlmbench.workload.files import write_atomically
+from rlmbench.files import write_atomically
 from rlmbench.workload.replay import read_trace, response_tokens, reward
 
 SCHEMA_VERSION = 1
@@ -101,7 +101,7 @@ def draw_plan(experiment: Experiment, prompts: Sequence[TokenizedPrompt]) -> dic
 
 def write_plan(plan: dict[str, Any], path: Path) -> None:
     """Write `plan` so that a reader sees all of it or none of it."""
-    write_atomically(path, json.dumps(plan, ensure_ascii=False))
+    write_atomically(path, json.dumps(plan, ensure_ascii=False).encode())
 
 
 def read_plan(path: Path) -> dict[str, Any]:

@@ -153,6 +153,10 @@ def _over_tensor_parallel_group(prompts):
     return [length for part in group for length in part]
 
 
+MOST_REQUESTS = 1024
+"""Requests under way at once: as many as vLLM's scheduler takes by default (`max_num_seqs`) on the largest devices."""
+
+
 def _one_request_per_sample(generate, prompts, n, kwargs):
     """The server takes one max_tokens per request. Rank 0 asks for all ranks: the step's rows in plan order."""
     from concurrent.futures import ThreadPoolExecutor
@@ -165,7 +169,7 @@ def _one_request_per_sample(generate, prompts, n, kwargs):
     def one(index):
         return generate(prompts=[prompts[index // n]], n=1, **{**kwargs, "max_tokens": lengths[index]})
 
-    with ThreadPoolExecutor(max_workers=len(lengths)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(lengths), MOST_REQUESTS)) as pool:
         answers = list(pool.map(one, range(len(lengths))))
     merged = {key: [item for answer in answers for item in answer[key]] for key in answers[0]}
     merged["prompt_ids"] = list(prompts)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` with `data`: a temporary file beside it, flushed to disk, then renamed over it."""
+    """Replace `path` with `data`, making its folder: a temporary file beside it, flushed to disk, then renamed over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as stream:
