@@ -27,6 +27,8 @@ class Fidelity(StrEnum):
     EXACT = "exact"
     APPROXIMATED = "approximated"
     UNSUPPORTED = "unsupported"
+    CHANGED = "changed"
+    """Set by the user's own file (``--native``), in the tuned division."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class Translation:
 
     `expected_facts` is what every process that states such a fact from inside the run must say (``world_size``: 2):
     a framework may start something else than it was asked for, and the audit then fails the run.
+    `untested` names each part of the translation that the adapter's authors have never run, a line each.
+    `traits` is what the framework does by itself, that no field names (``old_logprob``: a forward of its own): names and
+    what they change stand in `rlmbench/comparison/knowledge.py`, and a comparison shows where two frameworks differ.
     """
 
     framework: str
@@ -59,6 +64,8 @@ class Translation:
     native: Mapping[str, Any]
     ledger: tuple[LedgerEntry, ...]
     expected_facts: Mapping[str, Any] = field(default_factory=dict)
+    untested: tuple[str, ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def unsupported(self) -> list[LedgerEntry]:
@@ -96,6 +103,8 @@ class RunInputs:
     below ``run_dir / "scratch"``, which is removed when the run ends.
     `model_dir` holds config, weights, tokenizer. `plan_path` is the workload plan (see docs/records.md), one row per
     step and prompt. `python` is the interpreter of the framework's environment, `device` is "cpu" or "cuda".
+    `ray_address` names an existing Ray cluster (HOST:PORT) that the user wants the run to join. `env` are the variables
+    that rlmbench lays under each process's own, for processes that do not inherit them.
     """
 
     run_dir: Path
@@ -103,6 +112,8 @@ class RunInputs:
     plan_path: Path
     python: Path
     device: str
+    ray_address: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,9 +129,10 @@ class EnvironmentSpec:
 
 
 class Adapter(Protocol):
-    """What a framework's package provides."""
+    """What a framework's package provides. `uses_ray` says whether `launch` heeds `RunInputs.ray_address`."""
 
     name: str
+    uses_ray: bool
 
     def environments(self) -> Iterable[EnvironmentSpec]:
         """Every environment the adapter may ask for, by name and device."""
@@ -131,6 +143,10 @@ class Adapter(Protocol):
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         """Write what the framework's processes read and say how to start them."""
+
+    def reserved_keys(self) -> Iterable[str]:
+        """Native keys that `launch` sets for itself, which a user's ``--native`` file may not: whole keys, or beginnings
+        that end in a dot."""
 
     def probe_path(self) -> Path:
         """The folder with the package that runs inside the framework's processes, for their PYTHONPATH."""

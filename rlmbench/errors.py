@@ -6,6 +6,7 @@
 | 1 | a run failed (its record says why) |
 | 2 | the command could not start as given: unknown name or key, bad value, missing file |
 | 3 | an environment could not be built or does not pass its check |
+| 4 | `compare --strict`: runs that may not be compared |
 | 130, 143 | ended by Ctrl-C or SIGTERM; what was measured is kept |
 """
 
@@ -17,6 +18,7 @@ EXIT_OK = 0
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_NOT_COMPARABLE = 4
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 

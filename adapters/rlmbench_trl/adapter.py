@@ -47,16 +47,24 @@ NATIVE_METRICS = {
 }
 
 
+RESERVED = ("output_dir", "vllm_server_host", "vllm_server_port", "vllm_group_port", "max_steps", "report_to")
+"""Keys of TRL's configuration that `launch` sets, or that say what is measured."""
+
+
 class TRLAdapter:
     """TRL 1.16 (GRPO, RLOO) and 1.12 (PPO)."""
 
     name = "trl"
+    uses_ray = False
 
     def environments(self) -> Iterable[EnvironmentSpec]:
         return ENVIRONMENTS
 
     def translate(self, experiment: Experiment, device: str) -> Translation:
         return translate(experiment, device)
+
+    def reserved_keys(self) -> Iterable[str]:
+        return RESERVED
 
     def probe_path(self) -> Path:
         return INJECT

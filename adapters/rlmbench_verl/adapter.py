@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
+from rlmbench.ray_cluster import ray_cluster
 from rlmbench.workload import verifier
 from rlmbench_verl.environments import ENVIRONMENTS
+from rlmbench_verl.placement import V1, Trainer, main_module, trainer
 from rlmbench_verl.translate import translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -27,8 +27,6 @@ QUIET = {
     "WANDB_MODE": "disabled",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HYDRA_FULL_ERROR": "1",
     "PYTHONUNBUFFERED": "1",
@@ -37,12 +35,15 @@ CPU = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered for cuda and npu; this is verl's own way round
     "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # vLLM compiles two small functions of its sampler with g++: 12 s of the first step, and 0.4 GB, for nothing at this size.
+    "TORCH_COMPILE_DISABLE": "1",
+    "MALLOC_ARENA_MAX": "2",  # a dozen processes with many threads each: an arena per thread adds up
 }
 LOGICAL_CPUS = 16
 """verl reserves 3 CPUs per worker whatever it does with them; on a small machine Ray is told of more than there are."""
-OBJECT_STORE_BYTES = 300_000_000
+RAY_INIT_KEYS = ("num_cpus", "runtime_env")
+"""The arguments of ``ray.init`` that verl's configuration has (verl/trainer/config/ppo_trainer.yaml); others are added with a +."""
 
 NATIVE_METRICS = {
     "timing_s/step": "driver seconds of a step, without validation and metrics",
@@ -63,19 +64,46 @@ NATIVE_METRICS = {
     "actor/grad_norm": "gradient norm before clipping",
     "actor/pg_clipfrac": "share of clipped ratios",
     "response_length/mean": "mean response length",
+    "training/off_policy/trajectory_staleness/mean": "weight updates between a sample's newest weights and the policy that trains on it",
+    "training/off_policy/trajectory_staleness/max": "the most of any sample",
+    "training/off_policy/trajectory_staleness_worst/max": "the most of any sample, from its oldest weights",
 }
 
 
+RESERVED = (
+    "actor_rollout_ref.model.path",
+    "actor_rollout_ref.rollout.agent.agent_loop_config_path",
+    "actor_rollout_ref.rollout.agent.default_agent_loop",
+    "critic.model.path",
+    "critic.model.tokenizer_path",
+    "data.train_files",
+    "data.val_files",
+    "hydra.",
+    "ray_kwargs.ray_init.",
+    "reward.custom_reward_function.",
+    "trainer.default_local_dir",
+    "trainer.experiment_name",
+    "trainer.logger",
+    "trainer.project_name",
+    "trainer.total_training_steps",
+)
+"""Keys that `launch` sets, or that say what is measured."""
+
+
 class VerlAdapter:
-    """verl 0.9.1: FSDP2 training, vLLM rollouts, the synchronous V1 trainer."""
+    """verl 0.9.1: what `rlmbench_verl.translate` gives it; `Translation.untested` says what of that has never been run."""
 
     name = "verl"
+    uses_ray = True
 
     def environments(self) -> Iterable[EnvironmentSpec]:
         return ENVIRONMENTS
 
     def translate(self, experiment: Experiment, device: str) -> Translation:
         return translate(experiment, device)
+
+    def reserved_keys(self) -> Iterable[str]:
+        return RESERVED
 
     def probe_path(self) -> Path:
         return INJECT
@@ -95,9 +123,18 @@ class VerlAdapter:
             write_dataset(json.loads(inputs.plan_path.read_text()), data)
         loop = "PlannedAgentLoop" if job["replay"] else "NaturalAgentLoop"
         agents = inputs.run_dir / "agents.yaml"
-        agents.write_text(f"- name: rlmbench_agent\n  _target_: {PACKAGE}.agent.{loop}\n")
-        # Ray's sockets lie below its folder, and a socket's path may have 107 characters: not below the run's own.
-        ray_dir = Path(tempfile.gettempdir()) / f"rlmbench-ray-{os.getpid()}-{inputs.run_dir.name[:15]}"
+        # The fully asynchronous trainer asks for verl's own loop by name (detach_utils.py), so ours takes that name there.
+        chosen = trainer(experiment)
+        name = "single_turn_agent" if chosen is Trainer.FULLY_ASYNC else "rlmbench_agent"
+        agents.write_text(f"- name: {name}\n  _target_: {PACKAGE}.agent.{loop}\n")
+        env = {
+            **QUIET,
+            **(CPU if inputs.device == "cpu" else {}),
+            "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
+            "VLLM_CACHE_ROOT": str(inputs.run_dir / "scratch" / "vllm"),
+            "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
+        }
+        ray = ray_cluster(inputs, env, logical_cpus=LOGICAL_CPUS, logical_gpus=experiment.parallelism.data)
         settings = {
             **translation.native,
             MODEL_PATH: str(inputs.model_dir),
@@ -108,53 +145,28 @@ class VerlAdapter:
             "trainer.experiment_name": inputs.run_dir.name,
             "hydra.run.dir": str(native),
             "actor_rollout_ref.rollout.agent.agent_loop_config_path": str(agents),
-            "actor_rollout_ref.rollout.agent.default_agent_loop": "rlmbench_agent",
-            **ray_settings(inputs.device, experiment, ray_dir),
+            "actor_rollout_ref.rollout.agent.default_agent_loop": name,
+            **ray_settings(ray.init),
         }
         if experiment.optimization.critic:
             settings |= {"critic.model.path": str(inputs.model_dir), "critic.model.tokenizer_path": str(inputs.model_dir)}
         if not job["replay"]:
             settings |= {"reward.custom_reward_function.path": str(WORKER / "reward.py")}
-        if experiment.placement.fast_rollout_poll:
+        if experiment.placement.fast_rollout_poll and chosen in V1:
             settings |= {
                 "trainer.v1.sampler.custom_sampler.path": str(WORKER / "sampler.py"),
-                "trainer.v1.sampler.custom_sampler.name": "FastReplayBuffer",
+                "trainer.v1.sampler.custom_sampler.name": "FastReplayBuffer" if chosen is Trainer.SYNC else "FastReplayBufferAsync",
             }
-        argv = (str(inputs.python), "-m", "verl.trainer.main_ppo", *(override(key, value) for key, value in settings.items()))
-        env = {
-            **QUIET,
-            **(cpu_environment(experiment) if inputs.device == "cpu" else {}),
-            "RAY_ADDRESS": "",  # never somebody else's cluster
-            "RAY_TMPDIR": str(ray_dir),
-            "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
-            "VLLM_CACHE_ROOT": str(inputs.run_dir / "scratch" / "vllm"),
-            "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
-        }
-        return Launch((Process("trainer", argv, env),), scratch=(ray_dir,))
+        argv = (str(inputs.python), "-m", main_module(experiment), *(override(key, value) for key, value in settings.items()))
+        return Launch((Process("trainer", argv, {**env, **ray.env}),), ray.scratch)
 
 
 MODEL_PATH = "actor_rollout_ref.model.path"
 
 
-def cpu_environment(experiment: Experiment) -> dict[str, str]:
-    """verl without a GPU. Ray hands out as many logical GPUs as are visible, so they are named although there are none."""
-    return {**CPU, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(experiment.parallelism.data)))}
-
-
-def ray_settings(device: str, experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """A local Ray cluster of the run's own: its own folder, no dashboard; on a CPU with logical GPUs."""
-    settings: dict[str, Any] = {
-        "+ray_kwargs.ray_init.address": "local",
-        "+ray_kwargs.ray_init.include_dashboard": False,
-        "+ray_kwargs.ray_init._temp_dir": str(folder),
-    }
-    if device == "cpu":
-        settings |= {
-            "ray_kwargs.ray_init.num_cpus": LOGICAL_CPUS,
-            "+ray_kwargs.ray_init.num_gpus": experiment.parallelism.data,
-            "+ray_kwargs.ray_init.object_store_memory": OBJECT_STORE_BYTES,
-        }
-    return settings
+def ray_settings(init: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of ``ray.init`` as verl's own keys."""
+    return {f"{'' if key in RAY_INIT_KEYS else '+'}ray_kwargs.ray_init.{key}": value for key, value in init.items()}
 
 
 def write_dataset(plan: Mapping[str, Any], path: Path) -> None:

@@ -16,9 +16,11 @@ from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED, EXIT_USA
 COMMANDS = {
     "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
     "show": ("rlmbench.cli.show", "Print the figures of recorded runs."),
+    "compare": ("rlmbench.cli.compare", "Compare runs: may they be compared, who is faster, why do they differ."),
     "report": ("rlmbench.cli.report", "Write the HTML page of a run again."),
     "suites": ("rlmbench.cli.suites", "List, show and check suites."),
     "env": ("rlmbench.cli.env", "Build, list, check and remove framework environments."),
+    "adapter": ("rlmbench.cli.adapter", "Check whether an adapter keeps its promises."),
     "doctor": ("rlmbench.cli.doctor", "Say what this machine can measure, and what is missing."),
 }
 
@@ -38,9 +40,10 @@ Examples:
   rlmbench run suites/gsm8k_grpo --framework trl
   rlmbench run gsm8k_ppo --framework trl --repeats 3 --set optimization.learning_rate=1e-5
   rlmbench show latest
+  rlmbench compare gsm8k_grpo
   rlmbench suites list
 
-Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 4 not comparable, 130 interrupted, 143 terminated.
 """
 
 

@@ -37,6 +37,10 @@ def run(
     repeats: Annotated[int | None, typer.Option(help="Runs of each framework, interleaved A B B A.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the default follows from the scale.")] = None,
     python: Annotated[str | None, typer.Option(help="Use this interpreter or virtual environment instead of building one.")] = None,
+    native: Annotated[
+        list[str], typer.Option(help="FILE or FRAMEWORK=FILE: settings in the framework's own keys; the run is then 'tuned'.")
+    ] = [],  # noqa: B006
+    ray_address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster to run in, instead of one of the run's own.")] = None,
     results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
     reports: Annotated[Path, typer.Option(help="Where HTML pages go.")] = Path("reports"),
     resume: Annotated[bool, typer.Option("--resume", help="Complete the suite's latest campaign; what finished is not repeated.")] = False,
@@ -51,6 +55,7 @@ def run(
     rlmbench run suites/gsm8k_grpo --framework trl
     rlmbench run gsm8k_grpo -f trl --scale tiny --set optimization.group_size=8 --repeats 3
     rlmbench run gsm8k_grpo -f trl --dry-run
+    rlmbench run gsm8k_grpo -f verl --native my_verl.yaml
     rlmbench run gsm8k_grpo --resume
     """
     from rlmbench.adapter import installed_adapters
@@ -68,6 +73,8 @@ def run(
         1 if repeats is None else repeats,
         device,
         python,
+        tuple(native),
+        ray_address,
         str(results),
         str(reports),
     )
@@ -104,6 +111,8 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
             ("--repeats", repeats, planned.repeats),
             ("--device", asked.device, planned.device),
             ("--python", asked.python, planned.python),
+            ("--native", asked.native or None, planned.native),
+            ("--ray-address", asked.ray_address, planned.ray_address),
         )
         if wanted is not None and wanted != had
     ]
@@ -156,6 +165,9 @@ def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports:
 
     with open_progress(quiet) as progress:
         progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {_runs(len(plan.cells))}")
+        for name, part in plan.parts.items():
+            for line in part.translation.untested:
+                progress.message(f"{name}: note: {line}")
         environments = {name: _environment(plan, name, progress) for name in plan.parts}
         if campaign is None:
             campaign = new_campaign(plan.suite, plan.request)

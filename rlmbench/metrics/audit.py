@@ -87,6 +87,10 @@ def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment, expec
     tokens and reward, exactly. Samples without a row are compared as a multiset per prompt. In a natural workload
     lengths and rewards are the model's: lengths only may not pass the cap. In both, the optimizer steps of every process,
     whether they changed the weights where rewards gave a gradient, and that exactly the planned steps were made.
+
+    An asynchronous rollout runs ahead, so which step trains a prompt depends on what is finished: there each step is held
+    to its number of samples, and all of them together to the plan. Dynamic sampling also drops groups, and asks for more
+    prompts than are planned: there the samples must be whole groups of planned prompts.
     `expected_facts` is what the run had to say of itself (`rlmbench.adapter.Translation`).
     """
     planned = planned_samples(plan)
@@ -94,6 +98,8 @@ def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment, expec
     rewards = _rewards(tables.rewards)
     finished = {int(step) for step in tables.steps["step"]}
     updates = _updates(tables.updates)
+    natural = plan["mode"] == "natural"
+    in_order = experiment.placement.mode != "async" and not experiment.optimization.dynamic_sampling
     mismatches: list[str] = []
     for step in sorted({*planned, *trained, *updates, *(step for step in finished if step > 0)}):
         if step not in planned:
@@ -106,12 +112,16 @@ def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment, expec
             continue
         if step not in finished:
             mismatches.append(f"step {step}: did not finish")
-        natural = plan["mode"] == "natural"
-        found = list(_sample_mismatches(planned[step], trained[step], experiment, natural))
-        if not natural:
-            found += _reward_mismatches(planned[step], rewards.get(step, []))
+        if in_order:
+            found = list(_sample_mismatches(planned[step], trained[step], experiment, natural))
+            if not natural:
+                found += _reward_mismatches(planned[step], rewards.get(step, []))
+        else:
+            found = list(_count_mismatches(planned[step], trained[step], experiment))
         found += _update_mismatches(step, updates, experiment, rewards.get(step, []))
         mismatches += [f"step {step}: {sentence}" for sentence in found]
+    if not in_order:
+        mismatches += [f"all steps: {sentence}" for sentence in _unordered_mismatches(planned, trained, rewards, experiment, natural)]
     changed = weights_changed(tables.updates)
     if len(tables.updates) and changed is None:
         mismatches.append("no optimizer step was checked for changed weights")
@@ -162,10 +172,9 @@ def _planned_counts(plan: Mapping[str, Any], planned: Mapping[int, Mapping[Key, 
 def _sample_mismatches(
     planned: Mapping[Key, PlannedSample], trained: Sequence[TrainedSample], experiment: Experiment, natural: bool
 ) -> Iterable[str]:
-    """Sentences on prompts, samples and tokens of one step."""
+    """Sentences on prompts, samples and tokens of one step, or of all."""
     epochs = experiment.optimization.epochs
-    if len(trained) != len(planned) * epochs:
-        yield f"the loss received {len(trained)} samples instead of {len(planned) * epochs}"
+    yield from _count_mismatches(planned, trained, experiment)
     prompts = {sample.prompt_hash for sample in planned.values()}
     seen = {sample.prompt_hash for sample in trained}
     for prompt in sorted(prompts - seen):
@@ -182,11 +191,46 @@ def _sample_mismatches(
             yield from _token_mismatches(sample.key, planned.get(sample.key), sample)
     if anonymous:
         yield from _anonymous_mismatches([planned[key] for key in planned if key not in visits], anonymous, epochs, natural)
-    cap = experiment.workload.max_response_tokens
+
+
+def _count_mismatches(planned: Mapping[Key, PlannedSample], trained: Sequence[TrainedSample], experiment: Experiment) -> Iterable[str]:
+    """Sentences on how many samples there are, and on the cap."""
+    expected, cap = len(planned) * experiment.optimization.epochs, experiment.workload.max_response_tokens
+    if len(trained) != expected:
+        yield f"the loss received {len(trained)} samples instead of {expected}"
     for sample in trained:
         if sample.response_tokens > cap:
             name = _named(sample.key) if sample.key else f"a sample of prompt {sample.prompt_hash}"
             yield f"{name} has {sample.response_tokens} response tokens, above the cap of {cap}"
+
+
+def _unordered_mismatches(
+    planned: Mapping[int, Mapping[Key, PlannedSample]],
+    trained: Mapping[int, Sequence[TrainedSample]],
+    rewards: Mapping[int, Sequence[tuple[Key | None, float]]],
+    experiment: Experiment,
+    natural: bool,
+) -> Iterable[str]:
+    """Sentences on the samples of all steps, where a step does not decide which prompts it trains."""
+    everything = {key: sample for of_step in planned.values() for key, sample in of_step.items()}
+    received = [sample for of_step in trained.values() for sample in of_step]
+    if experiment.optimization.dynamic_sampling:
+        yield from _group_mismatches(everything, received, experiment)
+        return
+    yield from _sample_mismatches(everything, received, experiment, natural)
+    if not natural:
+        yield from _reward_mismatches(everything, [reward for of_step in rewards.values() for reward in of_step])
+
+
+def _group_mismatches(planned: Mapping[Key, PlannedSample], trained: Sequence[TrainedSample], experiment: Experiment) -> Iterable[str]:
+    """Sentences on prompts that are not planned, and on groups of which a part is missing."""
+    known = {(sample.prompt_hash, sample.prompt_tokens) for sample in planned.values()}
+    whole = experiment.optimization.group_size * experiment.optimization.epochs
+    for (prompt, tokens), samples in sorted(Counter((sample.prompt_hash, sample.prompt_tokens) for sample in trained).items(), key=str):
+        if (prompt, tokens) not in known:
+            yield f"prompt {prompt} of {tokens} tokens reached the loss, but is not planned"
+        elif samples % whole:
+            yield f"prompt {prompt} reached the loss with {samples} samples, which are no whole groups of {whole}"
 
 
 def _token_mismatches(key: Key, planned: PlannedSample | None, sample: TrainedSample) -> Iterable[str]:

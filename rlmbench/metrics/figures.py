@@ -125,11 +125,14 @@ class Learning(Figures):
 
 
 class WorkerFigures(Figures):
-    """Busy seconds of a stage over processes, each the median over measured steps; skew = (max - mean) / max."""
+    """Busy seconds of a stage over the processes of one role, each the median over measured steps; skew = (max - mean) / max."""
 
+    stage: str
+    role: str = Field(description="What these processes are in the run: trainer (its ranks), rollout, reward, engine, engine rank.")
     processes: int
     min_s: float
     mean_s: float
+    median_s: float
     max_s: float
     skew: float | None
 
@@ -164,6 +167,7 @@ class RunSummary(Figures):
     suite: str
     scale: str
     framework: str
+    division: str = Field(description="matched: every framework was given the same. tuned: with settings of the user's own.")
     status: Status
     failure_class: str | None
     failure: Failure | None
@@ -189,7 +193,9 @@ class RunSummary(Figures):
     padding: dict[str, PaddingFigures]
     memory: Memory
     learning: Learning
-    workers: dict[str, WorkerFigures] = Field(description="Stage -> spread over processes; empty for a single process.")
+    workers: list[WorkerFigures] = Field(
+        description="Per stage and role, the spread over processes; empty for a single process. A driver that trains nothing is left out."
+    )
     hooks: Hooks
     probe_overhead: float | None = Field(description="Median over the measured steps of the probe's own time over the step's.")
     damaged_lines: int = Field(description="Lines of the event files that could not be read.")

@@ -14,6 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
+VERL_TIMERS = {
+    "old_log_prob": "old_logprob",
+    "ref": "reference_logprob",
+    "values": "values",
+    "adv": "advantage",
+    "update_critic": "critic_update",
+    "update_actor": "actor_update",
+    "update_weights": "weight_sync",
+}
+"""verl's timer around the calls of one stage -> the stage."""
+
 CANONICAL: dict[str, tuple[str, str]] = {
     "step_time": (
         "update_s",
@@ -26,6 +37,12 @@ CANONICAL: dict[str, tuple[str, str]] = {
     "train_steps_per_second": ("updates_per_s", "optimizer steps over the whole training loop, warm-up and checkpoints included"),
     "completions/mean_length": ("response_tokens_mean", "mean of the framework's means per logged batch"),
     "reward": ("reward_mean", "mean of the framework's means per logged batch"),
+    "timing_s/step": ("step_s", "without what verl does between its timers: metrics, logging"),
+    "timing_s/gen": ("rollout_s", "until the samples are there: generation and reward, the wait for the next poll, and offloading"),
+    **{f"timing_s/{timer}": (f"{stage}_s", f"verl's own timer around {stage}") for timer, stage in VERL_TIMERS.items()},
+    "perf/throughput": ("step_tokens_per_s_per_device", "mean of the steps' rates, over timing_s/step"),
+    "response_length/mean": ("response_tokens_mean", "mean of the steps' means"),
+    "critic/score/mean": ("reward_mean", "mean of the steps' means"),
 }
 """Native key -> the canonical figure it comes nearest to, and why the two differ."""
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rlmbench.records.clocks import clock_offsets_ns
 from rlmbench.records.frames import plain_rows
 from rlmbench.records.vocabulary import STAGE_GROUPS
 
@@ -66,11 +66,12 @@ class StepStages:
 
 @dataclass(frozen=True)
 class WorkerBusy:
-    """Busy seconds of one stage over the processes that ever run it, per step: their minimum, mean and maximum."""
+    """Busy seconds of one stage over the processes of one role that ever run it, in one step."""
 
     processes: int
     minimum_s: float
     mean_s: float
+    median_s: float
     maximum_s: float
 
     @property
@@ -85,36 +86,69 @@ def windows_of(steps: pd.DataFrame) -> list[Window]:
     return sorted(windows, key=lambda window: window.start_ns)
 
 
-def waits(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """(thread, start, end) of the stretches in which the driver waits for a stage that nobody runs.
+class Overlay(NamedTuple):
+    """A stretch in which a thread of the driver counts for another stage than its innermost span's."""
 
-    A driver's span that `awaits` a stage (a poll for finished rollouts, say) is that stage only while some other process
-    runs it; the rest, such as a poll interval that outlasts the work, is a wait.
+    thread: int
+    start_ns: int
+    end_ns: int
+    stage: str
+
+
+def awaited(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: Mapping[str, int]) -> tuple[list[Overlay], list[Segment]]:
+    """What really went on while the driver only waited for other processes.
+
+    A driver's span that `awaits` stages, such as a poll for finished rollouts, is the first of them only while some other
+    process runs it. Where only one of the others runs (rewards of the last samples) it is that one, and where none does,
+    such as in a poll interval that outlasts the work, it is a wait. These are the overlays. Second, the stretches in
+    which one of the others runs beside the first: a stage that overlaps, and counts once.
     """
-    found = []
-    awaiting = driver_spans.dropna(subset=["awaits"])
-    for thread, start, end, stage in plain_rows(awaiting, "thread", "start_ns", "end_ns", "awaits"):
-        busy = [
-            (begun + offsets_ns.get(process, 0), ended + offsets_ns.get(process, 0))
-            for process, begun, ended in plain_rows(other_spans[other_spans["stage"] == stage], "process", "start_ns", "end_ns")
-        ]
-        reached = start
-        for begun, ended in sorted(busy):
-            if min(begun, end) > reached:
-                found.append((thread, reached, min(begun, end)))
-            reached = max(reached, min(ended, end))
-        if reached < end:
-            found.append((thread, reached, end))
+    overlays: list[Overlay] = []
+    beside: list[Segment] = []
+    for thread, start, end, stages in plain_rows(driver_spans.dropna(subset=["awaits"]), "thread", "start_ns", "end_ns", "awaits"):
+        first, *others = str(stages).split()
+        running = _merged(_at_work(other_spans, first, offsets_ns), start, end)
+        for stage in others:
+            busy = _merged(_at_work(other_spans, stage, offsets_ns), start, end)
+            alone = [part for gap in _gaps(running, start, end) for part in _merged(busy, *gap)]
+            overlays += [Overlay(thread, *part, stage) for part in alone]
+            beside += [Segment(*part, stage, None) for shared in running for part in _merged(busy, *shared)]
+            running = _merged([*running, *alone], start, end)
+        overlays += [Overlay(thread, *gap, "wait") for gap in _gaps(running, start, end)]
+    return sorted(overlays), beside
+
+
+def _at_work(spans: pd.DataFrame, stage: str, offsets_ns: Mapping[str, int]) -> list[Interval]:
+    rows = plain_rows(spans[spans["stage"] == stage], "process", "start_ns", "end_ns")
+    return [(start + offsets_ns.get(process, 0), end + offsets_ns.get(process, 0)) for process, start, end in rows]
+
+
+def _merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
+    """The union of `intervals` within [start, end), as intervals in order that do not touch."""
+    found: list[Interval] = []
+    for begun, ended in sorted((max(begun, start), min(ended, end)) for begun, ended in intervals):
+        if ended <= begun:
+            continue
+        if found and begun <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], ended))
+        else:
+            found.append((begun, ended))
     return found
 
 
-def innermost_segments(spans: pd.DataFrame, waits: Sequence[tuple[int, int, int]] = ()) -> list[Segment]:
+def _gaps(merged: Sequence[Interval], start: int, end: int) -> list[Interval]:
+    """What `merged` leaves of [start, end)."""
+    edges = [start, *(edge for interval in merged for edge in interval), end]
+    return [(begun, ended) for begun, ended in zip(edges[::2], edges[1::2], strict=True) if begun < ended]
+
+
+def innermost_segments(spans: pd.DataFrame, overlays: Sequence[Overlay] = ()) -> list[Segment]:
     """Flatten the nested spans of one process, thread by thread, into segments that do not overlap within a thread.
 
     At any moment the span that began last is the innermost. A span without a substage takes that of the span around it,
-    when both are of the same stage. `waits` are laid over the spans as their innermost (see `waits`).
+    when both are of the same stage. `overlays` are laid over the spans as their innermost (see `awaited`).
     """
-    rows = [*plain_rows(spans, "thread", "start_ns", "end_ns", "stage", "substage"), *((*wait, "wait", None) for wait in waits)]
+    rows = [*plain_rows(spans, "thread", "start_ns", "end_ns", "stage", "substage"), *((*overlay, None) for overlay in overlays)]
     rows_in_order = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
     segments: list[Segment] = []
     for _, thread in groupby(rows_in_order, key=lambda row: row[0]):
@@ -236,27 +270,31 @@ def check_identity(step: StepStages) -> str | None:
     return f"step {step.step}: stages + unattributed - overlap are {total} ns, but the step took {step.step_ns} ns"
 
 
-def worker_busy(spans: pd.DataFrame, processes: pd.DataFrame, windows: Sequence[Window], driver: str) -> dict[int, dict[str, WorkerBusy]]:
-    """Step -> stage -> busy seconds over the processes that run the stage in any of the steps.
+def worker_busy(
+    spans: pd.DataFrame, roles: Mapping[str, str], offsets_ns: Mapping[str, int], windows: Sequence[Window]
+) -> dict[int, dict[tuple[str, str], WorkerBusy]]:
+    """Step -> (stage, role) -> busy seconds over the role's processes that run the stage in any of the steps.
 
-    Processes of another boot (another node) are moved to the driver's clock by their (monotonic, realtime) pairs, so
-    they are as exact as the nodes' wall clocks agree.
+    `roles` are the processes to look at. Those of another boot (another node) are moved to the driver's clock by their
+    (monotonic, realtime) pairs (`offsets_ns`), so they are as exact as the nodes' wall clocks agree.
     """
-    offsets = clock_offsets_ns(processes, driver)
     busy: dict[str, list[dict[str, int]]] = {}
-    for process, of_process in spans.groupby("process"):
-        shift = offsets.get(str(process), 0)
+    for process, of_process in spans[spans["process"].isin(list(roles))].groupby("process"):
+        shift = offsets_ns.get(str(process), 0)
         segments = [
             segment._replace(start_ns=segment.start_ns + shift, end_ns=segment.end_ns + shift) for segment in innermost_segments(of_process)
         ]
         busy[str(process)] = [dict(step.stages_ns) for step in stage_breakdown(segments, windows)]
-    stages = sorted({stage for steps in busy.values() for step in steps for stage in step})
-    runs_it = {stage: [process for process, steps in busy.items() if any(stage in step for step in steps)] for stage in stages}
+    runs_it: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for process, steps in busy.items():
+        for stage in sorted({stage for step in steps for stage in step}):
+            runs_it[stage, roles[process]].append(process)
     return {
-        window.step: {stage: _spread([busy[process][index].get(stage, 0) for process in runs_it[stage]]) for stage in stages}
+        window.step: {key: _spread([busy[process][index].get(key[0], 0) for process in runs_it[key]]) for key in sorted(runs_it)}
         for index, window in enumerate(windows)
     }
 
 
 def _spread(busy_ns: Sequence[int]) -> WorkerBusy:
-    return WorkerBusy(len(busy_ns), min(busy_ns) / 1e9, sum(busy_ns) / len(busy_ns) / 1e9, max(busy_ns) / 1e9)
+    seconds = [ns / 1e9 for ns in busy_ns]
+    return WorkerBusy(len(seconds), min(seconds), sum(busy_ns) / len(seconds) / 1e9, median(seconds), max(seconds))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rlmbench.metrics import figures as fig
 from rlmbench.metrics import learning, memory
@@ -17,12 +17,14 @@ from rlmbench.metrics.invariants import check_invariants
 from rlmbench.metrics.native import native_figures
 from rlmbench.metrics.selection import excluded_steps
 from rlmbench.metrics.stages import (
+    Overlay,
+    Segment,
     StepStages,
     Window,
+    awaited,
     check_identity,
     innermost_segments,
     stage_breakdown,
-    waits,
     windows_of,
     worker_busy,
 )
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rlmbench.records.store import Run
-
-Value = TypeVar("Value")
 
 SHORT_STEP_S = 0.3
 """Steps below this are left out of the coverage: a fixed cost of a few milliseconds is a large share of them."""
@@ -58,6 +58,7 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
         suite=run.manifest.suite,
         scale=run.manifest.scale,
         framework=run.manifest.framework,
+        division=run.manifest.division,
         status=status,
         failure_class=failure.failure_class if failure else None,
         failure=failure,
@@ -125,15 +126,15 @@ class _Measured:
 
     @cached_property
     def breakdown(self) -> list[StepStages]:
-        return stage_breakdown(innermost_segments(self.driver_spans, self.waits), self.windows)
+        overlays, beside = self._awaited()
+        return stage_breakdown([*innermost_segments(self.driver_spans, overlays), *beside], self.windows)
 
-    @cached_property
-    def waits(self) -> list[tuple[int, int, int]]:
-        """Where the driver waits for a stage that no process runs."""
+    def _awaited(self) -> tuple[list[Overlay], list[Segment]]:
+        """What other processes did while the driver only waited for them."""
         if self.driver is None or self.driver_spans["awaits"].isna().all():
-            return []
+            return [], []
         spans = self.run.spans
-        return waits(self.driver_spans, spans[spans["process"] != self.driver], clock_offsets_ns(self.run.processes, self.driver))
+        return awaited(self.driver_spans, spans[spans["process"] != self.driver], clock_offsets_ns(self.run.processes, self.driver))
 
     @cached_property
     def work(self) -> dict[int, StepWork]:
@@ -237,7 +238,11 @@ def _shares(steps: Sequence[StepStages]) -> dict[str, float]:
 
 
 def _startup(measured: _Measured) -> fig.Startup:
-    """From the run's start to its first step (or, without one, to its last span)."""
+    """From the run's start to its first step (or, without one, to its last span).
+
+    `imports` is the driver's time before its first span. Where another process of the same machine started the driver
+    (verl's driver is a Ray actor), `launcher` is that one's time until then, less its own spans.
+    """
     own = measured.run.processes[measured.run.processes["process"] == measured.driver].dropna(subset=["mono_ns", "real_ns"])
     spans = measured.driver_spans
     ends = [measured.windows[0].start_ns] if measured.windows else spans["end_ns"].tolist()
@@ -245,11 +250,24 @@ def _startup(measured: _Measured) -> fig.Startup:
         return fig.Startup(total_s=None, stages_s={})
     mono_ns, real_ns, end_ns = int(own["mono_ns"].iloc[0]), int(own["real_ns"].iloc[0]), max(ends)
     before = spans[spans["start_ns"] < end_ns]
-    named = before.assign(stage=before["stage"].where(before["stage"] != STARTUP, before["name"].fillna(STARTUP)))
-    stages = stage_breakdown(innermost_segments(named), [Window(0, mono_ns, end_ns)])[0].stages_ns
+    stages = dict(_named_breakdown(before, Window(0, mono_ns, end_ns)).stages_ns)
+    if len(before):
+        stages = {"imports": int(before["start_ns"].min()) - mono_ns, **stages}
+    beside = measured.run.processes[measured.run.processes["boot_id"].eq(own["boot_id"].iloc[0])].sort_values("mono_ns")
+    launcher, launched_ns = (beside["process"].iloc[0], int(beside["mono_ns"].iloc[0])) if len(beside) else (measured.driver, mono_ns)
+    if launcher != measured.driver:
+        spans = measured.run.spans[measured.run.spans["process"] == launcher]
+        part = _named_breakdown(spans[spans["start_ns"] < mono_ns], Window(0, launched_ns, mono_ns))
+        stages = {"launcher": part.unattributed_ns, **part.stages_ns, **stages}
     started_s = measured.run.manifest.times.started_unix_s
     total_s = None if started_s is None else (end_ns - mono_ns + real_ns) / 1e9 - started_s
     return fig.Startup(total_s=total_s, stages_s={stage: ns / 1e9 for stage, ns in stages.items()})
+
+
+def _named_breakdown(spans: pd.DataFrame, window: Window) -> StepStages:
+    """Stages of one process before the first step, by the names of the start-up spans."""
+    named = spans.assign(stage=spans["stage"].where(spans["stage"] != STARTUP, spans["name"].fillna(STARTUP)))
+    return stage_breakdown(innermost_segments(named), [window])[0]
 
 
 def _throughput(rates: Throughput | None) -> fig.ThroughputFigures | None:
@@ -266,6 +284,8 @@ def _canonical(measured: _Measured) -> dict[str, float | None]:
     updates = sum(measured.work[step].optimizer_steps for step in measured.steps if step in measured.work)
     rewards = [measured.rewards[step] for step in measured.steps if step in measured.rewards]
     return {
+        **_mean_stage_seconds(measured.included),
+        "step_tokens_per_s_per_device": rates.step_tokens_per_s_per_device if rates else None,
         "update_s": seconds / updates if updates else None,
         "updates_per_s": updates / seconds if seconds else None,
         "samples_per_s": rates.samples_per_s if rates else None,
@@ -275,30 +295,46 @@ def _canonical(measured: _Measured) -> dict[str, float | None]:
     }
 
 
-def _workers(measured: _Measured) -> dict[str, fig.WorkerFigures]:
-    spans = measured.run.spans
-    if measured.driver is None or spans["process"].nunique() < 2:
+def _mean_stage_seconds(steps: Sequence[StepStages]) -> dict[str, float]:
+    """Mean seconds per step of each stage, of the step, and of the rollout: what a driver that awaits it spends until it may go on."""
+    if not steps:
         return {}
+    stages = {stage for step in steps for stage in step.stages_ns}
+    seconds = {f"{stage}_s": statistics.fmean(step.stages_ns.get(stage, 0) for step in steps) / 1e9 for stage in stages}
+    rollout = sum(seconds.get(f"{stage}_s", 0.0) for stage in ("generation", "reward", "wait", "offload"))
+    overlap = statistics.fmean(step.overlap_ns for step in steps) / 1e9
+    return {**seconds, "step_s": statistics.fmean(step.step_ns for step in steps) / 1e9, "rollout_s": rollout - overlap}
+
+
+def _workers(measured: _Measured) -> list[fig.WorkerFigures]:
+    spans, processes, driver = measured.run.spans, measured.run.processes, measured.driver
+    if driver is None or spans["process"].nunique() < 2:
+        return []
+    roles = _roles(measured.run, driver)
     windows = [window for window in measured.windows if window.step not in measured.excluded]
-    busy = list(worker_busy(spans, measured.run.processes, windows, measured.driver).values())
-    return {
-        stage: fig.WorkerFigures(
-            processes=of_stage[0].processes,
-            min_s=statistics.median(spread.minimum_s for spread in of_stage),
-            mean_s=statistics.median(spread.mean_s for spread in of_stage),
-            max_s=statistics.median(spread.maximum_s for spread in of_stage),
-            skew=_median([spread.skew for spread in of_stage if spread.skew is not None]),
+    busy = list(worker_busy(spans, roles, clock_offsets_ns(processes, driver), windows).values())
+    return [
+        fig.WorkerFigures(
+            stage=stage,
+            role=role,
+            processes=busy[0][stage, role].processes,
+            min_s=statistics.median(step[stage, role].minimum_s for step in busy),
+            mean_s=statistics.median(step[stage, role].mean_s for step in busy),
+            median_s=statistics.median(step[stage, role].median_s for step in busy),
+            max_s=statistics.median(step[stage, role].maximum_s for step in busy),
+            skew=_median([skew for step in busy if (skew := step[stage, role].skew) is not None]),
         )
-        for stage, of_stage in _by_stage(busy).items()
-    }
+        for stage, role in (busy[0] if busy else ())
+    ]
 
 
-def _by_stage(per_step: Iterable[Mapping[str, Value]]) -> dict[str, list[Value]]:
-    stages: dict[str, list[Value]] = {}
-    for step in per_step:
-        for stage, value in step.items():
-            stages.setdefault(stage, []).append(value)
-    return stages
+def _roles(run: Run, driver: str) -> dict[str, str]:
+    """Process -> what it is in the run. A driver that trains is one of the trainers, as are workers without a part of their own;
+    one that only directs others is left out."""
+    trains = driver in set(run.updates["process"])
+    roles = {process: role or "worker" for process, role in plain_rows(run.processes, "process", "role")}
+    named = {process: "trainer" if role in ("driver", "worker") else role for process, role in roles.items()}
+    return {process: role for process, role in named.items() if role != "launcher" and (process != driver or trains)}
 
 
 def _hooks(hooks: pd.DataFrame) -> fig.Hooks:

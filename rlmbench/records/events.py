@@ -80,7 +80,7 @@ class _ProcessFile:
         self._about.update(about)
 
     def _take_role(self, event: Mapping[str, Any]) -> None:
-        role = {"role": event["role"]}
+        role = {name: event[name] for name in ("role", "rank") if name in event}
         self._row("processes", {**role, "damaged_lines": 0})
         self._about.update(role)
 

@@ -60,6 +60,7 @@ class EnvironmentRecord(Record):
     key: str | None = Field(default=None, description="Content address of the environment; null for the user's own interpreter.")
     python: str
     packages: dict[str, str] = Field(default_factory=dict, description="Version of each installed package.")
+    notes: list[str] = Field(default_factory=list, description="Versions other than the adapter's, in the user's own interpreter.")
 
 
 class Times(Record):
@@ -89,7 +90,10 @@ class Manifest(Record):
     scale_reason: str | None = Field(default=None, description="Why this scale was taken, when rlmbench chose it.")
     framework: str
     repeat: int = Field(default=0, description="Which repetition of its cell, from 0.")
-    division: Literal["matched"] = Field(default="matched", description="matched: every framework is given the same experiment.")
+    division: Literal["matched", "tuned"] = Field(
+        default="matched",
+        description="matched: every framework is given the same experiment. tuned: with settings of the user's own (--native).",
+    )
     status: Status
     failure: Failure | None = None
     experiment: dict[str, Any]
@@ -99,6 +103,13 @@ class Manifest(Record):
     native: dict[str, Any] = Field(default_factory=dict, description="The framework's own configuration.")
     expected_facts: dict[str, Any] = Field(
         default_factory=dict, description="What the run had to say of itself, by rlmbench.adapter.Translation."
+    )
+    untested: list[str] = Field(
+        default_factory=list,
+        description="Parts of the translation that the adapter's authors have never run, by rlmbench.adapter.Translation.",
+    )
+    traits: dict[str, str] = Field(
+        default_factory=dict, description="What the framework does by itself, by rlmbench.adapter.Translation: name -> how."
     )
     launch: list[ProcessLaunch] = Field(default_factory=list)
     environment: EnvironmentRecord | None = None

@@ -51,3 +51,6 @@ FAILURE_CLASSES = (
     "interrupted",
 )
 """Why a run did not succeed. `audit`: it ended well, but did other work than planned."""
+
+FRAMEWORK_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
+"""Adapters' names -> frameworks as their authors write them."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as one JSON object: experiment, and per framework ledger, native configuration, environment and processes."""
+    """The plan as one JSON object: experiment, and per framework ledger, what was never run, native configuration, and processes."""
     return {
         "suite": plan.suite,
         "scale": plan.scale,
@@ -32,6 +32,7 @@ def _part_document(plan: Plan, part: Part) -> dict[str, Any]:
     return {
         "environment": part.spec.name,
         "ledger": [asdict(entry) for entry in part.translation.ledger],
+        "untested": list(part.translation.untested),
         "native": dict(part.translation.native),
         "launch": launch_commands(plan, part),
     }
@@ -69,6 +70,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     for name, part in plan.parts.items():
         console.print(f"\n{name}", style="bold")
         print_ledger([asdict(entry) for entry in part.translation.ledger], console)
+        for line in part.translation.untested:
+            console.print(f"note: {line}", soft_wrap=True)
         console.print(f"\n{name}: native configuration, run in the environment {part.spec.name}")
         console.print(json.dumps(dict(part.translation.native), indent=2), soft_wrap=True)
         console.print(f"\n{name}: processes")

@@ -145,17 +145,18 @@ def _stage_line(name: Cell, median_s: float, of_steps: Sequence[float], share: C
 def _workers_table(summary: RunSummary) -> Table:
     lines = [
         line(
-            _stage_cell(stage),
+            _stage_cell(worker.stage),
+            worker.role,
             str(worker.processes),
             numbers.fixed_seconds(worker.min_s),
-            numbers.fixed_seconds(worker.mean_s),
+            numbers.fixed_seconds(worker.median_s),
             numbers.fixed_seconds(worker.max_s),
             numbers.share(worker.skew, "no time"),
         )
-        for stage, worker in ((stage, summary.workers[stage]) for stage in in_order(set(summary.workers)))
+        for worker in words.workers_in_order(summary)
     ]
-    headings = columns("stage", "#processes", "#least, s", "#mean, s", "#most, s", "#skew")
-    return Table("Busy seconds per step over processes (medians)", headings, tuple(lines))
+    headings = columns("stage", "process", "#processes", "#least, s", "#median, s", "#most, s", "#skew")
+    return Table("Busy seconds per step over processes of a kind (medians over steps)", headings, tuple(lines))
 
 
 def _startup_table(summary: RunSummary) -> Table:
@@ -531,8 +532,8 @@ def _per_step(rows: pd.DataFrame, column: str) -> list[tuple[int, float]]:
 
 def ledger_section(manifest: Manifest) -> Section:
     """What became of each field of the experiment in the framework's own configuration."""
-    order = {"unsupported": 0, "approximated": 1, "exact": 2}
-    states: dict[str, Any] = {"exact": "ok", "approximated": "warn", "unsupported": "bad"}
+    order = {"unsupported": 0, "changed": 1, "approximated": 2, "exact": 3}
+    states: dict[str, Any] = {"exact": "ok", "changed": "warn", "approximated": "warn", "unsupported": "bad"}
     entries = sorted(manifest.ledger, key=lambda entry: order.get(str(entry.get("fidelity")), 0))
     lines = tuple(
         line(

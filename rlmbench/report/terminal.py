@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError
 from rlmbench.report import numbers, words
+from rlmbench.report.console_parts import hanging as _hanging
+from rlmbench.report.console_parts import heading as _heading
+from rlmbench.report.console_parts import say as _say
+from rlmbench.report.console_parts import table as _table
+from rlmbench.report.console_parts import text as _text
+from rlmbench.report.console_parts import to_copy as _to_copy
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.trust import checks, measured_text
 
@@ -51,6 +57,8 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
     console.print()
     console.print(_overview([summary], console.width))
     _print_run(summary, manifest, console)
+    if summary.workers:
+        console.print(_workers(summary))
     if summary.steps:
         console.print(_steps(summary))
     if manifest.ledger and whole_ledger:
@@ -67,10 +75,10 @@ def print_ledger(entries: Iterable[Mapping[str, Any]], console: Console) -> None
 
     `entries` are `rlmbench.adapter.LedgerEntry` as mappings, the least faithful shown first.
     """
-    order = ("unsupported", "approximated", "exact")
+    order = ("unsupported", "changed", "approximated", "exact")
     listed = sorted(entries, key=lambda entry: order.index(str(entry["fidelity"])))
     table = _table("fidelity", "field = asked for", "native", title=f"Fidelity ledger ({len(listed)} fields)")
-    styles = {"exact": "", "approximated": "yellow", "unsupported": "bold red"}
+    styles = {"exact": "", "changed": "magenta", "approximated": "yellow", "unsupported": "bold red"}
     for entry in listed:
         asked = f"{entry['field']} = {words.value_text(entry['value'])}"
         native = words.native_text(entry)
@@ -88,7 +96,7 @@ def _overview(summaries: Sequence[RunSummary], width: int) -> Table:
         rates = summary.throughput
         table.add_row(
             _text(summary.id if named else f"[{place}]"),
-            _text(words.FRAMEWORK_NAMES.get(summary.framework, summary.framework)),
+            _text(words.summary_name(summary)),
             _text(summary.status, _STYLES[words.status_state(summary)]),
             _audit(summary),
             _text(f"{summary.measured_steps}/{summary.completed_steps}"),
@@ -182,6 +190,15 @@ def _stages(summary: RunSummary) -> Table:
     return table
 
 
+def _workers(summary: RunSummary) -> Table:
+    """What each kind of process did meanwhile: more than one rank shows how evenly."""
+    table = _table("stage", "process", "#number", "#least s", "#median s", "#most s", title="Busy seconds of a measured step, by process")
+    for worker in words.workers_in_order(summary):
+        seconds = [numbers.fixed_seconds(value) for value in (worker.min_s, worker.median_s, worker.max_s)]
+        table.add_row(*[_text(cell) for cell in (style_of(worker.stage).label, worker.role, str(worker.processes), *seconds)])
+    return table
+
+
 def _bar(part: float) -> str:
     """A bar of eighths of a character; anything above nothing leaves a trace."""
     eighths = max(1 if part > 0 else 0, round(part * BAR_WIDTH * 8))
@@ -248,49 +265,3 @@ def _manifest_of(summary: RunSummary) -> Manifest | None:
         return read_manifest(Path(summary.path))
     except UserError:
         return None
-
-
-def _table(*titles: str, title: str | None = None) -> Table:
-    """An open table; columns whose title begins with ``#`` are of numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold")
-    for name in titles:
-        number = name.startswith("#")
-        table.add_column(_text(name.removeprefix("#")), justify="right" if number else "left", no_wrap=number, overflow="fold")
-    return table
-
-
-def _text(value: object, style: str = "") -> Any:
-    from rich.text import Text
-
-    return Text(str(value), style=style)
-
-
-def _say(console: Console, text: str, style: str = "") -> None:
-    console.print(_text(text, style))
-
-
-def _heading(console: Console, text: str) -> None:
-    from rich.rule import Rule
-
-    console.print()
-    console.print(_text(text, "bold"), overflow="fold")
-    console.print(Rule(characters="─", style="dim"))
-
-
-def _hanging(console: Console, label: str, text: str, style: str = "") -> None:
-    """`label`, and beside it `text`, whose further lines are set in below its first."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=0)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(_text(label, style), _text(text))
-    console.print(grid)
-
-
-def _to_copy(console: Console, label: str, text: str) -> None:
-    """A path or command on one line however long, so that it can be copied."""
-    console.print(_text(f"{label}{text}"), soft_wrap=True)

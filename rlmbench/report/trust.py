@@ -27,6 +27,7 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _measured(summary),
         _weights(summary),
         _fidelity(manifest),
+        _versions(manifest),
         _hooks(summary),
     )
 
@@ -122,9 +123,24 @@ def _fidelity(manifest: Manifest) -> Check:
         return Check("Fidelity", "none", numbers.absent("no ledger was recorded"))
     if counts["unsupported"]:
         return Check("Fidelity", "bad", f"{counts['unsupported']} fields of the experiment are not supported")
+    if counts["changed"]:
+        text = f"{counts['exact']} fields exact, {counts['approximated']} approximated, {counts['changed']} settings of the user's own"
+        return Check("Fidelity", "warn", f"tuned division: {text}: see the ledger")
     if counts["approximated"]:
         return Check("Fidelity", "warn", f"{counts['exact']} fields exact, {counts['approximated']} approximated: see the ledger")
     return Check("Fidelity", "ok", f"all {counts['exact']} fields of the experiment are exact")
+
+
+def _versions(manifest: Manifest) -> Check:
+    """Whether the framework is the one that the adapter was written and tested for."""
+    environment = manifest.environment
+    if environment is None:
+        return Check("Versions", "none", numbers.absent("no environment was recorded"))
+    if environment.notes:
+        return Check("Versions", "warn", f"the user's own interpreter: {'; '.join(environment.notes)}")
+    if environment.key is None:
+        return Check("Versions", "ok", "the user's own interpreter, with the versions that the adapter is tested with")
+    return Check("Versions", "ok", f"the locked environment {environment.name} for {environment.device}")
 
 
 def _hooks(summary: RunSummary) -> Check:

@@ -7,16 +7,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlmbench.records.vocabulary import FRAMEWORK_NAMES
 from rlmbench.report import numbers
-from rlmbench.report.palette import style_of
+from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import State
 
 if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
+    from rlmbench.metrics.figures import WorkerFigures
     from rlmbench.records import Manifest
 
 CPU_LABEL = "CPU: orchestration, not GPU throughput"
-FRAMEWORK_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
 _STATES: dict[str, State] = {"ok": "ok", "failed": "bad", "interrupted": "warn"}
 
 
@@ -24,7 +25,20 @@ def framework_name(manifest: Manifest) -> str:
     """The framework as its authors write it, with the version that ran where it is known."""
     name = FRAMEWORK_NAMES.get(manifest.framework, manifest.framework)
     version = manifest.environment.packages.get(manifest.framework) if manifest.environment else None
-    return f"{name} {version}" if version else name
+    named = f"{name} {version}" if version else name
+    return named if manifest.division == "matched" else f"{named}, {manifest.division}"
+
+
+def summary_name(summary: RunSummary) -> str:
+    """The framework in a narrow column, with its division when that is not the matched one."""
+    name = FRAMEWORK_NAMES.get(summary.framework, summary.framework)
+    return name if summary.division == "matched" else f"{name} ({summary.division})"
+
+
+def workers_in_order(summary: RunSummary) -> list[WorkerFigures]:
+    """The busy seconds of processes, in the order of a step's stages."""
+    stages = in_order({worker.stage for worker in summary.workers})
+    return sorted(summary.workers, key=lambda worker: (stages.index(worker.stage), worker.role))
 
 
 def on_cpu(manifest: Manifest) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, find_adapter, installed_adapters
@@ -14,7 +15,9 @@ from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.load import build_experiment, load_suite
 from rlmbench.experiment.scale import choose_scale
+from rlmbench.ray_cluster import check_address
 from rlmbench.runner.schedule import interleave
+from rlmbench.runner.tuned import read_native, tuned
 from rlmbench.workload.shapes import find_shape
 
 ALL = "all"
@@ -32,6 +35,8 @@ class Request:
     repeats: int = 1
     device: str | None = None
     python: str | None = None
+    native: tuple[str, ...] = ()
+    ray_address: str | None = None
     results: str = RESULTS
     reports: str = REPORTS
 
@@ -50,6 +55,10 @@ class Request:
             words += ["--device", self.device]
         if self.python:
             words += ["--python", self.python]
+        for native in self.native:
+            words += ["--native", native]
+        if self.ray_address:
+            words += ["--ray-address", self.ray_address]
         return shlex.join([*words, *self._places()])
 
     def resume_command(self) -> str:
@@ -63,12 +72,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Part:
-    """One framework's share of a request: the experiment in its terms, and where it runs."""
+    """One framework's share of a request: the experiment in its terms, and where it runs. `is_tuned` with settings of the user's own."""
 
     framework: str
     adapter: Adapter
     translation: Translation
     spec: EnvironmentSpec
+    is_tuned: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,15 +135,38 @@ def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
         raise UserError("no framework is installed: an adapter package must provide one (rlmbench doctor)")
     if request.python and len(names) > 1:
         raise UserError("--python names one framework's interpreter: give one --framework with it")
-    parts = {name: _part(name, experiment, device) for name in names}
+    if request.ray_address:
+        _check_ray(request.ray_address, names)
+    files = _native_files(request.native, names)
+    parts = {name: _part(name, experiment, device, files.get(name)) for name in names}
     cells = tuple(Cell(framework, repeat) for framework, repeat in interleave(names, request.repeats))
     return Plan(request, suite.name, scale, reason, device, experiment, parts, cells)
 
 
-def _part(name: str, experiment: Experiment, device: str) -> Part:
+def _native_files(given: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
+    """Framework -> its ``--native`` file, from FILE (for a single framework) and FRAMEWORK=FILE."""
+    files: dict[str, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals:
+            if len(names) > 1:
+                raise UserError(f"--native {text}: which framework's? Write --native FRAMEWORK={text} ({', '.join(names)})")
+            name, path = names[0], text
+        if name not in names:
+            raise UserError(f"--native {text}: {name} is not among the frameworks of this run ({', '.join(names)})")
+        if name in files:
+            raise UserError(f"--native {text}: {name} already has {files[name]}; put all settings in one file")
+        files[name] = Path(path)
+    return files
+
+
+def _part(name: str, experiment: Experiment, device: str, native_file: Path | None) -> Part:
     adapter = find_adapter(name)
     translation = adapter.translate(experiment, device)
-    return Part(name, adapter, translation, find_environment(adapter, translation.environment, device))
+    if native_file:
+        settings = read_native(native_file, dotted=any("." in key for key in translation.native))
+        translation = tuned(translation, settings, adapter.reserved_keys(), native_file.name)
+    return Part(name, adapter, translation, find_environment(adapter, translation.environment, device), native_file is not None)
 
 
 def find_environment(adapter: Adapter, name: str, device: str) -> EnvironmentSpec:
@@ -147,6 +180,18 @@ def find_environment(adapter: Adapter, name: str, device: str) -> EnvironmentSpe
             return spec
     have: Sequence[Any] = [f"{spec.name} ({spec.device})" for spec in adapter.environments()]
     raise UserError(f"{adapter.name} has no environment {name} for {device}; it has {', '.join(have)}")
+
+
+def _check_ray(address: str, names: Sequence[str]) -> None:
+    """Refuse --ray-address where it would mean nothing.
+
+    Raises:
+        UserError: not an address, or a framework without Ray.
+    """
+    check_address(address)
+    without = [name for name in names if not find_adapter(name).uses_ray]
+    if without:
+        raise UserError(f"--ray-address: {', '.join(without)} does not use Ray; name only frameworks that do with --framework")
 
 
 def check_devices(plan: Plan) -> None:

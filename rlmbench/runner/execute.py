@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import rlmbench
 from rlmbench.adapter import Launch, RunInputs, installed_adapters
 from rlmbench.environment import Environment, cache_root, devices, host_facts
@@ -25,7 +27,7 @@ from rlmbench.runner.campaign import Campaign
 from rlmbench.runner.cells import Cell, Plan
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
 from rlmbench.runner.interrupts import Interrupted, Interrupts
-from rlmbench.runner.logtext import read_log, signal_name, tail
+from rlmbench.runner.logtext import before_end, find_cause, read_log, signal_name, tail
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.shared_memory import remove_leftovers, segments
@@ -55,6 +57,7 @@ def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
             "experiment": plan.experiment.model_dump(mode="json"),
             "native": dict(part.translation.native),
             "environment": environment.key,
+            "ray_address": plan.request.ray_address,
             "rlmbench": rlmbench.__version__,
             "machine": [host["cpu_model"], host["cores"], host["memory_bytes"], [gpu["uuid"] for gpu in devices()]],
         }
@@ -79,7 +82,7 @@ def execute(
     times = manifest.times.model_copy(update={"started_unix_s": time.time()})
     manifest = manifest.model_copy(update={"launch": processes, "times": times, "status": "running"})
     write_manifest(run_dir, manifest)
-    probe = ProbeTail(run_dir / "probe")
+    probe = ProbeTail(run_dir / "probe", plan.experiment.optimization.epochs)
     shared_before = segments()
     began = time.monotonic()
     outcome = supervise(
@@ -132,6 +135,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         scale_reason=plan.scale_reason,
         framework=cell.framework,
         repeat=cell.repeat,
+        division="tuned" if part.is_tuned else "matched",
         status="planned",
         experiment=plan.experiment.model_dump(mode="json"),
         overrides=list(plan.request.overrides),
@@ -139,12 +143,15 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         ledger=[asdict(entry) for entry in part.translation.ledger],
         native=dict(part.translation.native),
         expected_facts=dict(part.translation.expected_facts),
+        traits=dict(part.translation.traits),
+        untested=list(part.translation.untested),
         environment=EnvironmentRecord(
             name=part.spec.name,
             device=plan.device,
             key=None if plan.request.python else environment.key,
             python=str(environment.python),
             packages=dict(environment.packages),
+            notes=list(environment.notes),
         ),
         host=host_facts(),
         devices=devices() if plan.device == "cuda" else [],
@@ -174,7 +181,9 @@ def _prepare(plan: Plan, cell: Cell, environment: Environment, run_dir: Path, pr
 
     tell("preparing model and prompts")
     model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, tell)
-    inputs = RunInputs(run_dir, model_dir, plan_path, environment.python, plan.device)
+    inputs = RunInputs(
+        run_dir, model_dir, plan_path, environment.python, plan.device, plan.request.ray_address, _own_variables(plan, cell, run_dir)
+    )
     launch = part.adapter.launch(part.translation, plan.experiment, inputs)
     interrupts.check()
     return launch
@@ -206,9 +215,14 @@ def _restore(path: Path, planned: bytes) -> None:
 
 def _base_environment(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:
     """The environment of every process of the run, before the adapter's own variables."""
+    inherited = {key: value for key, value in os.environ.items() if key not in NOT_PASSED_ON}
+    return {**inherited, **_own_variables(plan, cell, run_dir)}
+
+
+def _own_variables(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:
+    """What rlmbench itself sets there: the probe's variables, the device, the number of threads."""
     adapter, measure = plan.parts[cell.framework].adapter, plan.experiment.measurement
-    env = {key: value for key, value in os.environ.items() if key not in NOT_PASSED_ON}
-    env |= probe_environment(
+    probe = probe_environment(
         run_dir / "probe",
         adapter.probe_module(),
         enabled=measure.probe,
@@ -216,10 +230,8 @@ def _base_environment(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str
         roots=[adapter.probe_path()],
     )
     threads = str(measure.threads_per_process)
-    env |= {"RLMBENCH_DEVICE": plan.device, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-    if plan.device == "cpu":
-        env["CUDA_VISIBLE_DEVICES"] = ""
-    return env
+    env = {**probe, "RLMBENCH_DEVICE": plan.device, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return env | {"CUDA_VISIBLE_DEVICES": ""} if plan.device == "cpu" else env
 
 
 def _follow(probe: ProbeTail, steps: int, progress: Progress) -> Callable[[Tick], None]:
@@ -268,7 +280,9 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
     # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
     summary = summarize(Run(run_dir, manifest), plan.parts[cell.framework].adapter.native_metrics())
     if summary.failure:
-        failure = summary.failure.model_copy(update={"rerun_command": replace(plan.request, scale=plan.scale).command()})
+        failure = _explained(summary.failure, run_dir, manifest).model_copy(
+            update={"rerun_command": replace(plan.request, scale=plan.scale).command()}
+        )
         summary = summary.model_copy(update={"failure": failure})
     manifest = manifest.model_copy(update={"status": summary.status, "failure": summary.failure})
     write_manifest(run_dir, manifest)
@@ -276,11 +290,27 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
     return Ended(Run(run_dir), summary)
 
 
+def _explained(failure: Failure, run_dir: Path, manifest: Manifest) -> Failure:
+    """A failed audit of a run that ended well, with the first error in its logs: frameworks log some and go on without the sample."""
+    if failure.failure_class != FailureClass.AUDIT or failure.first_cause:
+        return failure
+    for process in manifest.launch:
+        log = _log(run_dir, process.name)
+        cause = find_cause(before_end(log.text))
+        if cause:
+            return failure.model_copy(update={"first_cause": cause.text, "log_path": log.path, "tail": tail(before_end(log.text))})
+    return failure
+
+
 def summarized(run: Run) -> RunSummary:
-    """The figures of a recorded run: those kept with it, or derived again where it was ended before it had any."""
+    """The figures of a recorded run: those kept with it, or derived again where it was ended before it had any, or where
+    another version of rlmbench kept others."""
     kept = run.summary
     if kept is not None:
-        return RunSummary.model_validate(kept)
+        try:
+            return RunSummary.model_validate(kept)
+        except ValidationError:
+            pass
     adapters = installed_adapters()
     adapter = adapters.get(run.manifest.framework)
     return summarize(run, adapter.native_metrics() if adapter else None)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-OURS = ("psm_", "sem.mp-", "torch_")
-"""Names that Python's multiprocessing and torch give: what the frameworks leave. Other programs' names are not touched."""
+OURS = ("psm_", "sem.mp-", "torch_", "vllm_dist_")
+"""Names that Python's multiprocessing, torch and vLLM's CPU communicator give: what the frameworks leave. Other programs' are not touched."""
 
 Inode = tuple[int, int]
 

@@ -52,7 +52,7 @@ class Reason(StrEnum):
 class Limits:
     """When a run is given up, and how long its processes may take to end.
 
-    `stall_cpu_share` is the share of one core below which the whole tree counts as idle. `settle_s` is what helpers of
+    `stall_cpu_share` is the share of one core below which a process counts as idle. `settle_s` is what helpers of
     an ended command have to go by themselves, `grace_s` the time between SIGTERM and SIGKILL.
     """
 
@@ -90,7 +90,9 @@ class Outcome:
     `process` names the one whose end, failure or slowness decided it, with its `exit_code` or `signal` (both None while
     it still ran); `is_main` tells whether it is the run's main process. `seconds` lie between the start and that
     moment. `error` says why a process could not be started. `oom_kills` counts what the kernel killed for memory
-    meanwhile, None where it does not tell. `interrupt` is the number of a stop signal that came, even one that came
+    meanwhile, None where it does not tell. `peak_rss_bytes` and `peak_pss_bytes` are the highest sums over all processes
+    that were seen at any look (about every second, every 5 s or more rarely); in the second a page shared by n processes
+    counts once and not n times, None where the kernel does not tell. `interrupt` is the number of a stop signal that came, even one that came
     too late to matter.
     """
 
@@ -105,6 +107,7 @@ class Outcome:
     error: str = ""
     oom_kills: int | None = None
     interrupt: int | None = None
+    peak_pss_bytes: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -309,6 +312,7 @@ class _Supervision:
         self._swept: list[Leftover] = []
         self._meter = TreeMeter()
         self._rss_bytes = self._peak_rss_bytes = 0
+        self._peak_pss_bytes: int | None = None
         self._started_at = time.monotonic()
         self._stall = StallClock(limits.stall_timeout_s, limits.stall_cpu_share, self._started_at)
 
@@ -340,6 +344,7 @@ class _Supervision:
             error=blamed.error,
             oom_kills=None if oom_kills_before is None or oom_kills_after is None else oom_kills_after - oom_kills_before,
             interrupt=interrupts.signal,
+            peak_pss_bytes=self._peak_pss_bytes,
         )
 
     def _watch_processes(self) -> _Verdict:
@@ -414,7 +419,9 @@ class _Supervision:
             return False
         self._rss_bytes = usage.rss_bytes
         self._peak_rss_bytes = max(self._peak_rss_bytes, usage.rss_bytes)
-        self._stall.update(now, bytes_written(self._watch), usage.cpu_s)
+        if usage.pss_bytes is not None:
+            self._peak_pss_bytes = max(self._peak_pss_bytes or 0, usage.pss_bytes)
+        self._stall.update(now, bytes_written(self._watch), usage.cpu_by_process_s)
         return self._stall.stalled(now)
 
     def _ended(self, now: float) -> _Verdict | None:

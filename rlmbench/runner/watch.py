@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,18 @@ class _File:
 
 
 class ProbeTail:
-    """Follows the probe files of one run. Call `poll` to read on; it copes with absent folders and half-written lines."""
+    """Follows the probe files of one run. Call `poll` to read on; it copes with absent folders and half-written lines.
 
-    def __init__(self, probe_dir: Path) -> None:
+    A sample that is not identified cannot be recognized in its next epoch: it counts for one of `epochs` each time.
+    """
+
+    def __init__(self, probe_dir: Path, epochs: int = 1) -> None:
         self._probe_dir = probe_dir
+        self._epochs = epochs
         self._files: dict[Path, _File] = {}
-        self._tokens: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._tokens: dict[int, dict[tuple[Any, ...], float]] = {}
+        self._steps: deque[tuple[int, int, int]] = deque(maxlen=STEPS_OF_TOKENS_KEPT)  # (step, start, end) of the last that ended
+        self._unplaced: list[tuple[int, dict[tuple[Any, ...], float]]] = []  # of workers that do not know the step: (time, tokens)
         self._last_ended = 0
         self.state = ProbeState()
 
@@ -122,12 +129,15 @@ class ProbeTail:
             self.state.stage, file.raised = file.open[-1][0] if file.open else None, False
 
     def _take_loss(self, event: dict[str, Any], name: str) -> None:
-        tokens = self._tokens.setdefault(event["step"], {})
-        for row, sample, _, prompt_tokens, response_tokens in event["rows"]:
-            key = (row, sample) if row is not None else (name, event["t_ns"], sample)  # unmatched samples are kept apart
-            tokens[key] = prompt_tokens + response_tokens
-        for old in [step for step in self._tokens if step <= event["step"] - STEPS_OF_TOKENS_KEPT]:
-            del self._tokens[old]
+        tokens: dict[tuple[Any, ...], float] = {}
+        for place, (row, sample, _, prompt_tokens, response_tokens) in enumerate(event["rows"]):
+            known = row is not None and sample is not None
+            key = (row, sample) if known else (name, event["t_ns"], place)  # unmatched samples are kept apart
+            tokens[key] = (prompt_tokens + response_tokens) / (1 if known else self._epochs)
+        if event["step"]:
+            self._tokens.setdefault(event["step"], {}).update(tokens)
+        elif event["t_ns"] is not None:
+            self._unplaced.append((event["t_ns"], tokens))
         self._update_rate()
 
     def _take_step(self, event: dict[str, Any]) -> None:
@@ -135,6 +145,7 @@ class ProbeTail:
         state.step = max(state.step, event["step"])
         state.steps_done += 1
         self._last_ended = event["step"]
+        self._steps.append((event["step"], event["start_ns"], event["end_ns"]))
         state.last_step_s = (event["end_ns"] - event["start_ns"]) / 1e9
         state.step_seconds.append(state.last_step_s)
         self._update_rate()
@@ -142,6 +153,20 @@ class ProbeTail:
     def _update_rate(self) -> None:
         """Tokens of the last step that ended, over its seconds; the step under way is not that one."""
         state = self.state
+        self._place()
         tokens = self._tokens.get(self._last_ended)
         if tokens and state.last_step_s:
             state.tokens_per_s = sum(tokens.values()) / state.last_step_s
+
+    def _place(self) -> None:
+        """Join what workers recorded without a step to the step in which it happened, once that has ended."""
+        waiting = []
+        for time_ns, tokens in self._unplaced:
+            step = next((step for step, start_ns, end_ns in self._steps if start_ns <= time_ns < end_ns), None)
+            if step is not None:
+                self._tokens.setdefault(step, {}).update(tokens)
+            elif not self._steps or time_ns >= self._steps[-1][2]:
+                waiting.append((time_ns, tokens))
+        self._unplaced = waiting
+        for old in [step for step in self._tokens if step <= self._last_ended - STEPS_OF_TOKENS_KEPT]:
+            del self._tokens[old]

@@ -12,6 +12,7 @@ from rlmbench.ledger import missing
 from rlmbench_verl import adapter
 from rlmbench_verl.adapter import CPU, override
 from rlmbench_verl.translate import translate
+from tests.unit.adapters import verl_golden
 from tests.unit.adapters.cells import CELLS, experiment
 
 
@@ -23,6 +24,26 @@ def test_the_ledger_covers_every_field(suite, scale):
     for entry in ledger:
         assert entry.fidelity is Fidelity.EXACT or entry.reason
         assert entry.native_key or entry.reason
+
+
+@pytest.mark.parametrize("path", verl_golden.golden_files(), ids=lambda path: path.stem)
+def test_golden(path):
+    """Reviewed by hand against verl's own files; ``python -m tests.unit.adapters.verl_golden`` writes them again."""
+    golden = verl_golden.read(path)
+    assert golden["unsupported"] == []
+    assert {"asked": golden["asked"], **verl_golden.given(golden["asked"])} == golden
+
+
+@pytest.mark.parametrize("path", verl_golden.golden_files(), ids=lambda path: path.stem)
+def test_the_ledger_of_a_golden_case_is_complete(path):
+    cell, device = verl_golden.cell(verl_golden.read(path)["asked"])
+    ledger = translate(cell, device).ledger
+    assert missing(cell, ledger) == []
+    assert len({entry.field for entry in ledger}) == len(ledger)
+    native = translate(cell, device).native
+    for entry in ledger:
+        assert entry.native_key or entry.reason
+        assert entry.native_key is None or native[entry.native_key] == entry.native_value
 
 
 @pytest.mark.parametrize("suite", sorted(suite_files()))
@@ -71,6 +92,19 @@ def test_kl_in_the_loss_and_in_the_reward(placement, estimator, keys):
         ({"placement__rollout_engine": "hf"}, "placement.rollout_engine"),
         ({"parallelism__tensor": 2}, "parallelism.tensor"),
         ({"optimization__lr_schedule": "linear"}, "optimization.lr_schedule"),
+        ({"optimization__mask_truncated": True}, "optimization.mask_truncated"),
+        ({"optimization__dynamic_sampling": True}, "optimization.dynamic_sampling"),
+        (
+            {"workload__replay": None, "optimization__dynamic_sampling": True, "placement__fast_rollout_poll": True},
+            "placement.fast_rollout_poll",
+        ),
+        ({"workload__replay": None, "optimization__overlong_buffer_tokens": 65}, "optimization.overlong_buffer_tokens"),
+        ({"optimization__algorithm": "remax"}, "optimization.advantage_scaling"),
+        ({"optimization__algorithm": "remax", "placement__mode": "async"}, "placement.mode"),
+        (
+            {"optimization__algorithm": "remax", "workload__replay": None, "optimization__dynamic_sampling": True},
+            "optimization.dynamic_sampling",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(over, field):
@@ -90,11 +124,22 @@ def test_ray_is_a_cluster_of_the_runs_own(tmp_path):
     inputs = RunInputs(tmp_path, tmp_path / "model", tmp_path / "plan.json", tmp_path / "python", "cpu")
     launch = adapter.launch(translate(cell, "cpu"), cell, inputs)
     (process,) = launch.processes
-    assert process.env["RAY_ADDRESS"] == ""
+    assert process.env["RAY_ADDRESS"] == "local"
     assert "+ray_kwargs.ray_init.address=local" in process.argv
     (folder,) = launch.scratch
     assert f"+ray_kwargs.ray_init._temp_dir={folder}" in process.argv
-    assert len(str(folder)) < 60  # a socket below it may have 107 characters
+    assert "ray_kwargs.ray_init.num_cpus=16" in process.argv  # the one of these keys that verl's own configuration has
+
+
+def test_an_existing_cluster_is_joined_only_when_named(tmp_path):
+    cell = experiment()
+    inputs = RunInputs(tmp_path, tmp_path / "model", tmp_path / "plan.json", tmp_path / "python", "cpu", ray_address="head:6379")
+    launch = adapter.launch(translate(cell, "cpu"), cell, inputs)
+    (process,) = launch.processes
+    assert [word for word in process.argv if "ray_init" in word] == ["+ray_kwargs.ray_init.address=head:6379"]
+    workers = json.loads(process.env["RAY_JOB_CONFIG_JSON_ENV_VAR"])["runtime_env"]["env_vars"]
+    assert workers["VERL_PLATFORM"] == "cpu" and workers["RLMBENCH_JOB"] == str(tmp_path / "job.json")
+    assert launch.scratch == ()
 
 
 def test_the_dataset_is_the_plan(tmp_path):
@@ -125,3 +170,21 @@ def test_the_dataset_is_the_plan(tmp_path):
 )
 def test_overrides_are_quoted_by_hydras_grammar(value, text):
     assert override("k", value) == text
+
+
+def test_gradients_are_clipped_where_verl_reads_the_bound():
+    """FSDPEngine.optimizer_step takes optimizer_config.clip_grad; actor.grad_clip and critic.grad_clip are read by nothing."""
+    native = translate(experiment("gsm8k_ppo", optimization__max_grad_norm=0.3), "cpu").native
+    assert native["actor_rollout_ref.actor.optim.clip_grad"] == 0.3
+    assert native["critic.optim.clip_grad"] == 0.3
+
+
+def test_the_overlong_penalty_is_dapos():
+    """DAPO (arXiv 2503.14476, eq. 13): 0 up to cap - buffer, then linear down to -1 at the cap."""
+    cell = experiment("gsm8k_dapo", workload__replay=None, optimization__overlong_buffer_tokens=16)
+    native = translate(cell, "cpu").native
+    assert native["reward.reward_manager.name"] == "dapo"
+    kwargs = "+reward.reward_kwargs."
+    assert native[kwargs + "max_resp_len"] == 64
+    buffer = {key.rpartition(".")[2]: value for key, value in native.items() if "overlong_buffer_cfg" in key}
+    assert buffer == {"enable": True, "len": 16, "penalty_factor": 1.0, "log": False}

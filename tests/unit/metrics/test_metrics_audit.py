@@ -279,3 +279,58 @@ def test_only_the_first_mismatches_are_spelled_out(synthetic):
             row[4] -= 1
     found = _audit(synthetic)
     assert (found.mismatch_count, len(found.mismatches)) == (32, SHOWN_MISMATCHES)
+
+
+def _move_row(synthetic, row, step):
+    """Row `row` is trained, and rewarded, in `step`."""
+    for event in synthetic.only("loss"):
+        if event["rows"][0][0] == row:
+            event["step"] = step
+    for event in synthetic.only("reward"):
+        moved = [each for each in event["rows"] if each[0] == row]
+        event["rows"] = [each for each in event["rows"] if each[0] != row]
+        synthetic.only("reward", step)[0]["rows"] += moved
+
+
+def test_an_asynchronous_rollout_may_train_a_prompt_in_another_step(synthetic):
+    _move_row(synthetic, 1, 2)
+    _move_row(synthetic, 2, 1)
+    _assert_caught(synthetic, "step 1: prompt 0000000000000001 did not reach the loss")
+    synthetic.experiment["placement"] = {"mode": "async", "max_staleness": 1}
+    assert _audit(synthetic).mismatches == []
+
+
+def test_an_asynchronous_run_must_train_everything_once_with_its_reward(synthetic):
+    synthetic.experiment["placement"] = {"mode": "async", "max_staleness": 1}
+    synthetic.only("loss", 2)[0]["rows"] = [row[:] for row in synthetic.only("loss", 1)[0]["rows"]]
+    synthetic.only("reward", 3)[0]["rows"][0][2] = 0.5
+    _assert_caught(
+        synthetic,
+        "all steps: sample 0 of row 0 reached the loss 2 times instead of 1",
+        "all steps: prompt 0000000000000002 did not reach the loss",
+        "all steps: sample 0 of row 4 was rewarded 0.5 instead of 0.25",
+    )
+    _move_row(synthetic, 7, 3)
+    _assert_caught(synthetic, "step 3: the loss received 6 samples instead of 4", "step 4: the loss received 2 samples instead of 4")
+
+
+def test_dynamic_sampling_trains_whole_groups_of_planned_prompts(synthetic):
+    synthetic.plan["mode"] = "natural"
+    for row in synthetic.plan["rows"]:
+        row["response_tokens"] = row["rewards"] = None
+    synthetic.experiment["workload"]["replay"] = None
+    synthetic.experiment["optimization"]["dynamic_sampling"] = True
+    for event in synthetic.only("loss", 2):  # row 2 was dropped, and 3 and 4 came instead of 2 and 3
+        for sample in event["rows"]:
+            sample[0], sample[1] = None, None
+            number = int(sample[2]) + 1
+            sample[2], sample[3] = f"{number:016x}", 10 + number
+    assert _audit(synthetic).mismatches == []
+    synthetic.only("loss", 2)[0]["rows"][0][2] = "another"
+    _assert_caught(
+        synthetic,
+        "all steps: prompt another of 13 tokens reached the loss, but is not planned",
+        "all steps: prompt 0000000000000003 reached the loss with 1 samples, which are no whole groups of 2",
+    )
+    synthetic.only("loss", 2)[0]["rows"].pop()
+    _assert_caught(synthetic, "step 2: the loss received 3 samples instead of 4")

@@ -8,12 +8,12 @@ from rlmbench.metrics.stages import (
     Window,
     _flatten,
     check_identity,
-    clock_offsets_ns,
     innermost_segments,
     stage_breakdown,
     union_ns,
     worker_busy,
 )
+from rlmbench.records.clocks import clock_offsets_ns
 
 
 def test_union_counts_common_time_once():
@@ -130,18 +130,24 @@ def test_figures_equal_a_count_of_every_nanosecond(spans):
     assert check_identity(parts) is None
 
 
-def test_worker_busy_is_minimum_mean_and_maximum_over_processes(tables_of, span):
+def test_worker_busy_is_minimum_mean_median_and_maximum_over_the_processes_of_a_role(tables_of, span):
     tables = tables_of(
         {
             "rank-0": [span("actor_update", 0, 100), span("generation", 100, 200)],
             "rank-1": [span("actor_update", 0, 60), span("wait", 20, 40, id=2)],
+            "rank-2": [span("actor_update", 0, 70)],
+            "engine": [span("generation", 100, 150)],
+            "elsewhere": [span("actor_update", 0, 200)],
         }
     )
-    busy = worker_busy(tables.spans, tables.processes, [Window(1, 0, 200)], driver="rank-0")[1]
-    update = busy["actor_update"]
-    assert (update.minimum_s, update.mean_s, update.maximum_s) == pytest.approx((40e-9, 70e-9, 100e-9))  # 60 - 20 of waiting
+    roles = {"rank-0": "trainer", "rank-1": "trainer", "rank-2": "trainer", "engine": "engine"}
+    busy = worker_busy(tables.spans, roles, {}, [Window(1, 0, 200)])[1]
+    update = busy["actor_update", "trainer"]
+    assert (update.minimum_s, update.mean_s, update.median_s, update.maximum_s) == pytest.approx((40e-9, 70e-9, 70e-9, 100e-9))
     assert update.skew == pytest.approx(0.3)  # (100 - 70) / 100
-    assert busy["generation"].processes == 1, "a process that never generates is not an idle generator"
+    assert busy["generation", "trainer"].processes == 1, "a process that never generates is not an idle generator"
+    assert busy["generation", "engine"].maximum_s == pytest.approx(50e-9)
+    assert set(busy) == {("actor_update", "trainer"), ("generation", "engine"), ("generation", "trainer"), ("wait", "trainer")}
 
 
 def test_another_nodes_clock_is_moved_by_its_pair(tables_of, span):
@@ -156,6 +162,7 @@ def test_another_nodes_clock_is_moved_by_its_pair(tables_of, span):
         }
     )
     # real - mono is 5000 on the driver and 3200 on the other node: its 2010 is real 5210, the driver's 210.
-    assert clock_offsets_ns(tables.processes, "driver") == {"driver": 0, "same-node": 0, "other-node": -1800}
-    busy = worker_busy(tables.spans, tables.processes, [Window(1, 200, 220)], driver="driver")[1]
-    assert busy["generation"].maximum_s == pytest.approx(10e-9)  # 210 to 230, cut at 220
+    offsets = clock_offsets_ns(tables.processes, "driver")
+    assert offsets == {"driver": 0, "same-node": 0, "other-node": -1800}
+    busy = worker_busy(tables.spans, {"other-node": "engine"}, offsets, [Window(1, 200, 220)])[1]
+    assert busy["generation", "engine"].maximum_s == pytest.approx(10e-9)  # 210 to 230, cut at 220

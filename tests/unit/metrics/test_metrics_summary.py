@@ -63,7 +63,31 @@ def test_lengths_padding_memory_and_learning(summary):
 
 def test_startup_runs_from_the_start_of_the_run_to_its_first_step(summary):
     assert summary.startup.total_s == pytest.approx(10.0)  # the probe began 1 s after the run, step 1 came 9 s later
-    assert summary.startup.stages_s == pytest.approx({"load model": 4.0})
+    # The model is loaded from 6 to 2 s before step 1; the 3 s before that are the driver's imports.
+    assert summary.startup.stages_s == pytest.approx({"imports": 3.0, "load model": 4.0})
+
+
+def test_startup_names_what_happened_before_the_driver_was_there(synthetic):
+    """By hand: the driver begins at 1.0 s, the launcher at 0.2 s, and it starts Ray from 0.4 to 0.7 s."""
+    process = {"ev": "process", "schema": 1, "pid": 2, "ppid": 0, "rank": 0, "local_rank": 0, "world_size": 1, "role": "launcher"}
+    clocks = {"host": "h", "boot_id": "b", "mono_ns": 200_000_000, "real_ns": 1_000_200_000_000, "argv": ["python"]}
+    times = {"start_ns": 400_000_000, "end_ns": 700_000_000}
+    span = {
+        "ev": "span",
+        "id": 1,
+        "parent": None,
+        "substage": None,
+        "step": 0,
+        "thread": 1,
+        "stage": "startup",
+        "name": "ray_init",
+        **times,
+    }
+    run = synthetic.write()
+    (run.path / "probe" / "launcher-2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in ({**process, **clocks}, span)))
+    assert summarize(load(run.path)).startup.stages_s == pytest.approx(
+        {"launcher": 0.5, "ray_init": 0.3, "imports": 3.0, "load model": 4.0}
+    )
 
 
 def test_native_figures_have_their_ratio(summary):
@@ -165,10 +189,24 @@ def test_workers_are_compared_when_there_are_several(synthetic):
         if event["stage"] == "actor_update" and not event["substage"]
     ]
     (run.path / "probe" / "worker-2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in slower))
-    workers = summarize(load(run.path)).workers
-    assert (workers["actor_update"].processes, workers["generation"].processes) == (2, 1)
-    assert (workers["actor_update"].min_s, workers["actor_update"].max_s) == pytest.approx((0.2, 0.35))
-    assert workers["actor_update"].skew == pytest.approx((0.35 - 0.275) / 0.35)
+    workers = {worker.stage: worker for worker in summarize(load(run.path)).workers}
+    assert {worker.role for worker in workers.values()} == {"trainer"}, "a driver that trains is one of the ranks"
+    update = workers["actor_update"]
+    assert (update.processes, workers["generation"].processes) == (2, 1)
+    assert (update.min_s, update.median_s, update.max_s) == pytest.approx((0.2, 0.275, 0.35))
+    assert update.skew == pytest.approx((0.35 - 0.275) / 0.35)
+
+
+def test_a_driver_that_only_directs_others_is_no_worker(synthetic):
+    """verl's: its spans last as long as its workers need, and it trains nothing itself."""
+    elsewhere = [{"ev": "role", "role": "trainer", "rank": 1}, *synthetic.only("update"), *synthetic.only("span")]
+    synthetic.drop(synthetic.only("update"))
+    run = synthetic.write()
+    (run.path / "probe" / "worker-2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in elsewhere))
+    loaded = load(run.path)
+    assert {(worker.role, worker.processes) for worker in summarize(loaded).workers} == {("trainer", 1)}
+    (process,) = loaded.processes[loaded.processes["process"] == "worker-2"].to_dict("records")
+    assert (process["role"], process["rank"]) == ("trainer", 1)
 
 
 def test_the_json_object_meets_its_schema_and_the_committed_file_is_current(summary):

@@ -124,5 +124,6 @@ def test_checks_warn_below_their_limits(finished) -> None:
         "Measured steps": "ok",
         "Weights": "ok",
         "Fidelity": "warn",
+        "Versions": "ok",
         "Hooks": "none",
     }

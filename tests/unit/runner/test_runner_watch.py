@@ -55,6 +55,22 @@ def test_a_run_is_followed(tmp_path: Path) -> None:
     assert state.tokens_per_s == pytest.approx(55)  # still of the step that ended
 
 
+def test_workers_that_do_not_know_the_step_count_by_time(tmp_path: Path) -> None:
+    """verl's training workers: two ranks, two epochs, samples that are not identified; the second rank flushes late."""
+    driver, first, second = (tmp_path / f"{name}.jsonl" for name in "abc")
+    tail = ProbeTail(tmp_path, epochs=2)
+    append(driver, DRIVER)
+    append(first, WORKER, *(loss(0, (None, None, 10, 30), (None, None, 10, 30), t_ns=t_ns * S) for t_ns in (12, 13)))
+    assert tail.poll().tokens_per_s is None
+    append(first, loss(0, (None, None, 500, 500), t_ns=15 * S))  # of the step under way
+    append(driver, {"ev": "step", "step": 1, "start_ns": 10 * S, "end_ns": 14 * S, "probe_ns": 0})
+    assert tail.poll().tokens_per_s == pytest.approx(80 / 4)
+    append(second, WORKER, *(loss(0, (None, None, 10, 50), t_ns=t_ns * S) for t_ns in (12, 13)))
+    assert tail.poll().tokens_per_s == pytest.approx((80 + 60) / 4)
+    append(driver, {"ev": "step", "step": 2, "start_ns": 14 * S, "end_ns": 16 * S, "probe_ns": 0})
+    assert tail.poll().tokens_per_s == pytest.approx(500 / 2)
+
+
 def test_a_stage_left_by_an_exception_stays(tmp_path: Path) -> None:
     begin = {"ev": "begin", "stage": "reward", "name": "score", "step": 2, "t_ns": 1}
     append(

@@ -1,7 +1,8 @@
-"""verl's patch points (0.9.1): the V1 trainer that drives the loop in a Ray actor, FSDP engines, agent loops, vLLM engines.
+"""verl's patch points (0.9.1): the trainer that drives the loop in a Ray actor, FSDP engines, agent loops, vLLM engines.
 
-``verl/trainer/ppo/v1/trainer_base.py`` and ``trainer_sync.py`` (driver), ``verl/workers/engine/fsdp/transformer_impl.py``
-and ``verl/workers/utils/losses.py`` (training workers), ``verl/experimental/agent_loop`` (rollout workers),
+``verl/trainer/ppo/v1/trainer_base.py``, ``trainer_sync.py`` and ``trainer_colocate_async.py`` (driver; V0's is in `legacy`),
+``verl/workers/engine/fsdp/transformer_impl.py``, ``verl/workers/engine_workers.py`` and ``verl/workers/utils/losses.py``
+(training workers), ``verl/experimental/agent_loop`` and ``reward_loop`` (rollout and reward workers),
 ``verl/utils/tracking.py`` (verl's own figures). This module is read before verl is imported, so it imports nothing of it.
 """
 
@@ -13,20 +14,23 @@ from rlmbench_probe import AsyncHook, Hook, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_shims import vllm_cpu
 
+from rlmbench_verl_worker import legacy
+
 TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer."
 ENGINE = "verl.workers.engine.fsdp.transformer_impl:FSDPEngine."
 
 
 def role():
-    """Ray starts every process alike; the one that runs the trainer's loop says so itself (`lead`)."""
+    """Ray starts every process alike; what it turns out to be it says itself (`lead`, `become`)."""
     argv = getattr(sys, "orig_argv", sys.argv)
-    return "launcher" if "verl.trainer.main_ppo" in argv else "worker"
+    return "launcher" if any(word.startswith("verl.") for word in argv) else "worker"
 
 
 def hooks():
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         vllm_cpu.install()
-    return [*startup_hooks(), *driver_hooks(), *worker_hooks(), *vllm_engine_hooks()]
+    first_version = legacy.hooks(facts, batch_rewards, awaits_rollouts)
+    return [*startup_hooks(), *driver_hooks(), *first_version, *worker_hooks(), *rollout_hooks(), *vllm_engine_hooks()]
 
 
 def now():
@@ -41,6 +45,7 @@ def now():
 def startup_hooks():
     return [
         Hook("ray._private.worker:init", "startup", name="ray_init", optional=True),
+        Hook("transfer_queue:init", startup_only, name="start_transfer_queue", optional=True),
         Hook(TRAINER + "init", "startup", name="trainer_init", before=lead),
         Hook(TRAINER + "_init_dataloader", "startup", name="dataloader"),
         Hook("verl.single_controller.ray.base:RayWorkerGroup.__init__", "startup", name="start_workers"),
@@ -65,8 +70,8 @@ def driver_hooks():
         Hook(TRAINER + "on_step_begin", before=lambda args, kwargs: recorder.next_step()),
         Hook(TRAINER + "prepare_step", "data"),
         Hook(TRAINER + "_fetch_one_gen_batch", "data", after=name_prompts),
-        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample", "generation", fields=lambda *_: {"awaits": "generation"}),
-        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.sample", "generation", fields=lambda *_: {"awaits": "generation"}),
+        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample", "generation", fields=awaits_rollouts),
+        Hook("verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.sample", "generation", fields=awaits_rollouts),
         *(Hook(mode + "on_sample_end", "offload") for mode in modes),
         *(Hook(mode + "on_step_end", "weight_sync") for mode in modes),
         Hook(TRAINER + "_compute_reward_colocate", "reward"),
@@ -88,6 +93,11 @@ def driver_hooks():
 
 def clear_stage(args, kwargs):
     return "bookkeeping" if recorder.role == "driver" and recorder.step else None
+
+
+def awaits_rollouts(args, kwargs, result):
+    """The driver only waits for samples here; rollout workers generate them, and reward workers score them meanwhile."""
+    return {"awaits": "generation reward"}
 
 
 def lead(args, kwargs):
@@ -118,6 +128,14 @@ def rewards(args, kwargs):
     recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
 
 
+def batch_rewards(args, kwargs):
+    """V0's: a whole padded batch, which tells a sample's prompt but not which of the prompt's samples it is."""
+    data = args[0]
+    values = data.batch["token_level_scores"].sum(-1).tolist()
+    rows = [[int(info["row"]), None, value] for info, value in zip(data.non_tensor_batch["extra_info"], values)]
+    recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
+
+
 def native_metrics(args, kwargs):
     data = kwargs.get("data") if "data" in kwargs else args[1]
     values = {key: float(value) for key, value in data.items() if isinstance(value, int | float) or hasattr(value, "item")}
@@ -130,7 +148,7 @@ def facts(args, kwargs):
     recorder.event("fact", name="training_devices", value=trainer.resource_pool_manager.get_n_gpus())
 
 
-# -- training and rollout workers
+# -- training workers
 
 
 def worker_hooks():
@@ -138,20 +156,23 @@ def worker_hooks():
     return [
         Hook(ENGINE + "initialize", "startup", name="engine_initialize", after=engine_facts),
         Hook(ENGINE + "forward_backward_batch", batch_stage, fields=batch_fields),
-        Hook(ENGINE + "optimizer_step", "actor_update", "optimizer", before=before_update, after=after_update),
+        Hook(ENGINE + "optimizer_step", optimizer_stage, before=before_update, after=after_update),
         Hook(losses + "ppo_loss", before=loss),
-        AsyncHook("verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop.run", "generation", name="sample"),
+        AsyncHook("verl.workers.rollout.vllm_rollout.vllm_rollout:ServerAdapter.update_weights", "weight_sync", name="send_weights"),
     ]
 
 
 def engine_facts(args, kwargs, result):
-    engine = args[0]
-    if engine.engine_config.forward_only:
-        return
     import torch
 
+    engine = args[0]
+    rank, world = 0, 1
+    if torch.distributed.is_initialized():
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    recorder.become("trainer", rank)
+    if engine.engine_config.forward_only:
+        return
     parameter = next(engine.module.parameters())
-    world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     recorder.event("fact", name="world_size", value=world)
     recorder.event("fact", name="weights_dtype", value=str(parameter.dtype).removeprefix("torch."))
     recorder.event("fact", name="model_wrapper", value=type(engine.module).__name__)
@@ -176,6 +197,10 @@ def batch_fields(args, kwargs, result):
     ids = args[1]["input_ids"]
     lengths = [int(row.numel()) for row in (ids.unbind() if ids.is_nested else ids)]
     return {"samples": len(lengths), "valid_tokens": sum(lengths)}
+
+
+def optimizer_stage(args, kwargs):
+    return ("critic_update" if is_critic(args[0]) else "actor_update"), "optimizer"
 
 
 def before_update(args, kwargs):
@@ -204,3 +229,26 @@ def loss(args, kwargs):
 
 def rows_of(tensor):
     return list(tensor.unbind()) if tensor.is_nested else list(tensor)
+
+
+# -- rollout: agent loops, rewards, and vLLM's processes
+
+
+def rollout_hooks():
+    # Never a method of a class that is made a Ray actor: Ray would have to pickle our wrapper.
+    engine_worker = "vllm.v1.worker.gpu_worker:Worker."
+    reward_loop = "verl.experimental.reward_loop."
+    return [
+        AsyncHook("verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop.run", "generation", name="sample"),
+        Hook(reward_loop + "reward_loop:load_reward_manager", name="reward_worker", before=lambda *_: recorder.become("reward")),
+        AsyncHook(reward_loop + "reward_manager.naive:NaiveRewardManager.run_single", "reward", name="score"),
+        AsyncHook(reward_loop + "reward_manager.dapo:DAPORewardManager.run_single", "reward", name="score"),
+        Hook("vllm.v1.engine.core:EngineCore.__init__", name="engine_core", before=lambda *_: recorder.become("engine")),
+        Hook(engine_worker + "load_model", name="engine_worker", before=lambda args, kwargs: recorder.become("engine rank", args[0].rank)),
+        Hook(engine_worker + "execute_model", "generation", "decode", name="engine_forward"),
+        Hook(engine_worker + "sample_tokens", "generation", "decode", name="engine_sample", optional=True),
+        Hook(
+            "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension.update_weights_from_ipc",
+            "weight_sync", name="engine_receive_weights",
+        ),
+    ]  # fmt: skip

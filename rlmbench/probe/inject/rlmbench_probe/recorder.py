@@ -160,6 +160,12 @@ class Recorder:
         self.role = "driver"
         self.event("role", role=self.role)
 
+    def become(self, role, rank=None):
+        """This process turns out to have a part of its own; `rank` is among those of that part. The first part counts."""
+        if self.enabled and self.role == "worker":
+            self.role = role
+            self.event("role", role=role, **({} if rank is None else {"rank": rank}))
+
     def open_stages(self):
         """(stage, name) of the open spans of this thread, outermost first."""
         return [(span.stage, span.name) for span in self._stack()]

@@ -1,0 +1,26 @@
+"""What of an experiment's translation has never been run by rlmbench's authors, in a user's words."""
+
+from __future__ import annotations
+
+from rlmbench.experiment import Experiment
+from rlmbench_verl.engines import uses_megatron
+from rlmbench_verl.placement import Trainer, trainer
+
+RUN_HERE = (Trainer.SYNC,)
+"""Trainers that have trained here, on a CPU."""
+LOSSES_NOT_RUN = ("cispo", "sapo")
+
+
+def untested(experiment: Experiment, device: str) -> tuple[str, ...]:
+    """One line for each part that is translated, checked against verl's own configuration, and not run."""
+    place, split, opt = experiment.placement, experiment.parallelism, experiment.optimization
+    parts = {
+        "verl on a GPU": device == "cuda",
+        "Megatron (its packages are not in rlmbench's environment)": uses_megatron(experiment),
+        "Ulysses sequence parallelism": split.context > 1 and not uses_megatron(experiment),
+        "SGLang (not in rlmbench's environment)": place.rollout_engine == "sglang",
+        f"verl's {trainer(experiment)} trainer": trainer(experiment) not in RUN_HERE,
+        f"the policy loss {opt.policy_loss}": opt.policy_loss in LOSSES_NOT_RUN,
+        f"{opt.lr_schedule} learning-rate schedule": opt.lr_schedule != "constant",
+    }
+    return tuple(f"{part}: translated, not run" for part, present in parts.items() if present)

@@ -1,0 +1,16 @@
+"""Runs beside each other: may they be compared, which is faster, and in what do they differ (docs/comparison.md)."""
+
+from rlmbench.comparison.compare import compare
+from rlmbench.comparison.evidence import Evidence, evidence_of
+from rlmbench.comparison.figures import Comparison, comparison_schema, comparison_schema_text
+from rlmbench.comparison.find import find_runs
+
+__all__ = [
+    "Comparison",
+    "Evidence",
+    "compare",
+    "comparison_schema",
+    "comparison_schema_text",
+    "evidence_of",
+    "find_runs",
+]

@@ -1,0 +1,64 @@
+"""What a comparison needs to know of one run, read from its folder once. All that follows is computed from this."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlmbench.metrics import RunSummary
+from rlmbench.records.manifest import Manifest
+from rlmbench.records.store import Run
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run: manifest, figures, the facts its processes stated, and its plan by content.
+
+    `facts` holds each value that some process stated, once. `plan_hash` is None for a run that ended before it had a plan.
+    """
+
+    manifest: Manifest
+    summary: RunSummary
+    facts: Mapping[str, tuple[Any, ...]]
+    plan_hash: str | None
+
+    @property
+    def id(self) -> str:
+        return self.summary.id
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well and its figures count."""
+        return self.summary.status == "ok" and self.summary.throughput is not None
+
+    @property
+    def step_tokens(self) -> dict[int, int]:
+        """Step -> prompt and response tokens that reached the loss, for every finished step, warm-up included."""
+        return {
+            step.step: step.prompt_tokens + step.response_tokens
+            for step in self.summary.steps
+            if step.prompt_tokens is not None and step.response_tokens is not None
+        }
+
+
+def evidence_of(run: Run, summary: RunSummary) -> Evidence:
+    """Read what is needed beside the figures."""
+    facts: dict[str, list[Any]] = {}
+    for name, text in run.facts[["name", "value"]].itertuples(index=False):
+        value = json.loads(text)
+        if value not in facts.setdefault(name, []):
+            facts[name].append(value)
+    stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
+    return Evidence(run.manifest, summary, stated, plan_hash(run.plan))
+
+
+def plan_hash(plan: Mapping[str, Any] | None) -> str | None:
+    """Content of a workload plan: which prompts in which step, and under replay each sample's length and reward."""
+    if plan is None:
+        return None
+    rows = [[row[key] for key in ("step", "prompt_hash", "response_tokens", "rewards")] for row in plan["rows"]]
+    text = json.dumps([plan["mode"], plan["group_size"], rows], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

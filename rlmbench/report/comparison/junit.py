@@ -1,0 +1,55 @@
+"""A comparison as JUnit XML, as CI systems read it: a test case for each pair (is it comparable?) and each run (did it end well?)."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as Xml
+
+from rlmbench.comparison.figures import Comparison, Configuration, Pair, RunFigures
+from rlmbench.report.comparison import words
+
+NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, such as a terminal's escape (W3C, Extensible Markup Language 1.0, 2.2)."""
+
+
+def junit(comparison: Comparison) -> bytes:
+    """The document. A pair that is not comparable, and a run that did not end well, are failures."""
+    root = Xml.Element("testsuites", name="rlmbench compare")
+    suite = Xml.SubElement(root, "testsuite", name=words.title(comparison))
+    properties = Xml.SubElement(suite, "properties")
+    for one in comparison.configurations:
+        for head, value in zip(words.HEADLINE[1:], words.headline(one)[1:], strict=True):
+            Xml.SubElement(properties, "property", name=f"{one.key} {head}", value=_clean(value))
+    for pair in comparison.pairs:
+        _pair(suite, pair, comparison)
+    for one in comparison.configurations:
+        for run in one.runs:
+            _run(suite, run, one)
+    cases, failures = len(suite.findall("testcase")), len(suite.findall("testcase/failure"))
+    for element in (root, suite):
+        element.set("tests", str(cases))
+        element.set("failures", str(failures))
+    Xml.indent(root)
+    return Xml.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _pair(suite: Xml.Element, pair: Pair, comparison: Comparison) -> None:
+    a, b = comparison.configuration(pair.a), comparison.configuration(pair.b)
+    case = Xml.SubElement(suite, "testcase", classname="comparable", name=_clean(f"{words.named(a)} v {words.named(b)}"))
+    told = [f"{reason.severity}: {reason.sentence}" for reason in pair.reasons]
+    if pair.verdict == "not comparable":
+        failure = Xml.SubElement(case, "failure", type="not comparable", message=_clean(pair.reasons[0].sentence))
+        failure.text = _clean("\n".join(told))
+    differing = [f"{difference.changes}: {words.differing(difference, pair)}" for difference in pair.differences]
+    output = Xml.SubElement(case, "system-out")
+    output.text = _clean("\n".join([pair.verdict, words.speed_sentence(pair, comparison), *told, *differing]))
+
+
+def _run(suite: Xml.Element, run: RunFigures, configuration: Configuration) -> None:
+    case = Xml.SubElement(suite, "testcase", classname=_clean(configuration.name), name=_clean(run.id))
+    if run.tokens_per_s is None:
+        Xml.SubElement(case, "failure", type=_clean(run.failure_class or run.status), message=_clean(words.ending(run)))
+
+
+def _clean(value: str) -> str:
+    return NOT_XML.sub("?", value)

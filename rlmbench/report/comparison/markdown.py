@@ -1,0 +1,69 @@
+"""A comparison as Markdown, for a pull request. What stands in a record is escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rlmbench.comparison.figures import Comparison, Pair
+from rlmbench.report.comparison import words
+
+
+def markdown(comparison: Comparison) -> str:
+    """The whole comparison; it ends in a newline."""
+    parts = [f"### {_text(words.title(comparison))}", _text(words.device_line(comparison)), _verdicts(comparison)]
+    found = words.shared_reasons(comparison)
+    if found:
+        parts.append("\n".join(f"- **{_severity(reason.severity)}** ({pairs}): {_text(reason.sentence)}" for pairs, reason in found))
+    parts.append(_table(words.HEADLINE, [words.headline(one) for one in comparison.configurations], numbers_from=2))
+    lost = [
+        f"- **{one.key}** {_text(run.id)}: {_text(ending)}" for one in comparison.configurations for run, ending in words.lost_runs(one)
+    ]
+    if lost:
+        parts.append("\n".join(["Runs that did not end well:", "", *lost]))
+    if (warning := words.many_pairs(comparison)) is not None:
+        parts.append(_text(warning))
+    parts += [_differences(pair, comparison) for pair in comparison.pairs if pair.differences]
+    keys = [one.key for one in comparison.configurations]
+    rows = [(row.label, *row.cells) for row in words.stage_rows(comparison)]
+    parts.append(_details("Where a step's time goes: mean seconds of a measured step", _table(("stage", *keys), rows, numbers_from=1)))
+    parts.append(f"<sub>{_text(words.CAPTION)}</sub>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _severity(severity: str) -> str:
+    return "prevents it" if severity == "prevents" else "reservation"
+
+
+def _verdicts(comparison: Comparison) -> str:
+    if not comparison.pairs:
+        return _text(words.nothing_to_compare(comparison))
+    return "\n".join(
+        f"- **{words.pair_name(pair)}: {pair.verdict}**; {_text(words.speed_sentence(pair, comparison))}" for pair in comparison.pairs
+    )
+
+
+def _differences(pair: Pair, comparison: Comparison) -> str:
+    a, b = comparison.configuration(pair.a), comparison.configuration(pair.b)
+    rows = [
+        (difference.changes, difference.subject, difference.a, difference.b, difference.why, difference.unify or "nothing")
+        for difference in pair.differences
+    ]
+    made = _table(("changes", "what", a.key, b.key, "why", "made equal by"), rows, numbers_from=6)
+    return _details(f"In what {words.named(a)} and {words.named(b)} differ: {len(rows)}", made)
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{_text(summary)}</summary>\n\n{body}\n\n</details>"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int) -> str:
+    rule = ["---:" if place >= numbers_from else "---" for place in range(len(heads))]
+    lines = [[_text(cell) for cell in heads], rule, *[[_text(cell) for cell in row] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _text(value: str) -> str:
+    """`value` as text: no markup, no table cell and no mention of a person comes out of a record."""
+    escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", " ".join(value.split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")

@@ -1,0 +1,55 @@
+"""Pieces of terminal output: open tables, hanging labels, headings. Texts of a record are never taken for markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def table(*titles: str, title: str | None = None) -> Table:
+    """An open table; columns whose title begins with ``#`` are of numbers."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for name in titles:
+        number = name.startswith("#")
+        made.add_column(text(name.removeprefix("#")), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return made
+
+
+def text(value: object, style: str = "") -> Any:
+    from rich.text import Text
+
+    return Text(str(value), style=style)
+
+
+def say(console: Console, words: str, style: str = "") -> None:
+    console.print(text(words, style))
+
+
+def heading(console: Console, words: str) -> None:
+    from rich.rule import Rule
+
+    console.print()
+    console.print(text(words, "bold"), overflow="fold")
+    console.print(Rule(characters="─", style="dim"))
+
+
+def hanging(console: Console, label: str, words: str, style: str = "") -> None:
+    """`label`, and beside it `words`, whose further lines are set in below its first."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=0)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(text(label, style), text(words))
+    console.print(grid)
+
+
+def to_copy(console: Console, label: str, words: str) -> None:
+    """A path or command on one line however long, so that it can be copied."""
+    console.print(text(f"{label}{words}"), soft_wrap=True)
