@@ -61,7 +61,8 @@ def ray_cluster(inputs: RunInputs, env: Mapping[str, str], *, logical_cpus: int,
         return _existing(inputs.ray_address, inputs, env)
     folder = cluster_folder(inputs.run_dir.name)
     init: dict[str, Any] = {"address": "local", "include_dashboard": False, "_temp_dir": str(folder)}
-    variables = {**COMMON, "RAY_ADDRESS": "local", "RAY_TMPDIR": str(folder)}
+    # Should rlmbench itself run as a job of some cluster: that job's runtime environment is not for this one.
+    variables = {**COMMON, "RAY_ADDRESS": "local", "RAY_TMPDIR": str(folder), "RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}
     if inputs.device == "cpu":
         init |= {"num_cpus": logical_cpus, "num_gpus": logical_gpus, "object_store_memory": OBJECT_STORE_BYTES}
         # Ray hands out as many GPUs as are visible, so they are named although there are none.

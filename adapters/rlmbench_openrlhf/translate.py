@@ -11,6 +11,8 @@ from typing import Any
 from rlmbench.adapter import Translation
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.ledger import Ledger
+from rlmbench_openrlhf.traits import traits
+from rlmbench_openrlhf.untested import untested
 
 AGGREGATIONS = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
 ZERO_STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3}
@@ -32,7 +34,8 @@ def translate(experiment: Experiment, device: str) -> Translation:
     _placement(ledger, experiment, device)
     _measurement(ledger, experiment)
     _fixed(ledger, experiment, device)
-    return Translation("openrlhf", "openrlhf", ledger.native, tuple(ledger.entries), expected_facts(experiment))
+    facts, parts = expected_facts(experiment), untested(experiment, device)
+    return Translation("openrlhf", "openrlhf", ledger.native, tuple(ledger.entries), facts, parts, traits(experiment))
 
 
 def expected_facts(experiment: Experiment) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlmbench.adapter import Translation
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.ledger import Ledger
+from rlmbench_trl.traits import traits
 
 LOSS_TYPES = {
     "token_mean": "dapo",
@@ -42,7 +43,8 @@ def translate(experiment: Experiment, device: str) -> Translation:
         _placement(ledger, experiment, device)
         _grpo(ledger, experiment, device) if algorithm is Algorithm.GRPO else _rloo(ledger, experiment)
     environment = environment_name(experiment, device)
-    return Translation("trl", environment, ledger.native, tuple(ledger.entries), expected_facts(experiment, device))
+    facts, own = expected_facts(experiment, device), traits(experiment, rollout_engine(experiment, device))
+    return Translation("trl", environment, ledger.native, tuple(ledger.entries), facts, traits=own)
 
 
 def expected_facts(experiment: Experiment, device: str) -> dict[str, object]:

@@ -42,6 +42,8 @@ CPU = {
 }
 LOGICAL_CPUS = 16
 """verl reserves 3 CPUs per worker whatever it does with them; on a small machine Ray is told of more than there are."""
+V0_MODULE = "verl.trainer.main_ppo"
+"""V1's too: ``trainer.use_v1`` decides. The patch points follow it (`inject`)."""
 RAY_INIT_KEYS = ("num_cpus", "runtime_env")
 """The arguments of ``ray.init`` that verl's configuration has (verl/trainer/config/ppo_trainer.yaml); others are added with a +."""
 
@@ -131,8 +133,8 @@ class VerlAdapter:
             **QUIET,
             **(CPU if inputs.device == "cpu" else {}),
             "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
-            "VLLM_CACHE_ROOT": str(inputs.run_dir / "scratch" / "vllm"),
             "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
+            "RLMBENCH_VERL_TRAINER": "v0" if main_module(experiment) == V0_MODULE and not translation.native["trainer.use_v1"] else "v1",
         }
         ray = ray_cluster(inputs, env, logical_cpus=LOGICAL_CPUS, logical_gpus=experiment.parallelism.data)
         settings = {

@@ -13,6 +13,7 @@ from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.ledger import Ledger
 from rlmbench_verl.engines import ACTOR, REFERENCE, fsdp_sections, translate_engine, weights_dtype
 from rlmbench_verl.placement import BYPASSING, ROLLOUT, V1, Trainer, trainer, training_devices, translate_placement
+from rlmbench_verl.traits import traits
 from rlmbench_verl.untested import untested
 
 ESTIMATORS = {
@@ -50,7 +51,7 @@ def translate(experiment: Experiment, device: str) -> Translation:
     _measurement(ledger, experiment)
     _fixed(ledger, experiment, device)
     facts = expected_facts(experiment)
-    return Translation("verl", "verl", ledger.native, tuple(ledger.entries), facts, untested(experiment, device))
+    return Translation("verl", "verl", ledger.native, tuple(ledger.entries), facts, untested(experiment, device), traits(experiment))
 
 
 def expected_facts(experiment: Experiment) -> dict[str, object]:

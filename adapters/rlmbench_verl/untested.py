@@ -6,21 +6,22 @@ from rlmbench.experiment import Experiment
 from rlmbench_verl.engines import uses_megatron
 from rlmbench_verl.placement import Trainer, trainer
 
-RUN_HERE = (Trainer.SYNC,)
-"""Trainers that have trained here, on a CPU."""
-LOSSES_NOT_RUN = ("cispo", "sapo")
+# What has trained here on a CPU and passed its audit leaves these lists.
+TRAINERS_NOT_RUN = (Trainer.SEPARATE_ASYNC, Trainer.ONE_STEP_OFF, Trainer.FULLY_ASYNC)
+LOSSES_NOT_RUN = ("sapo",)
 
 
 def untested(experiment: Experiment, device: str) -> tuple[str, ...]:
     """One line for each part that is translated, checked against verl's own configuration, and not run."""
     place, split, opt = experiment.placement, experiment.parallelism, experiment.optimization
+    chosen = trainer(experiment)
     parts = {
         "verl on a GPU": device == "cuda",
         "Megatron (its packages are not in rlmbench's environment)": uses_megatron(experiment),
         "Ulysses sequence parallelism": split.context > 1 and not uses_megatron(experiment),
         "SGLang (not in rlmbench's environment)": place.rollout_engine == "sglang",
-        f"verl's {trainer(experiment)} trainer": trainer(experiment) not in RUN_HERE,
+        f"verl's {chosen} trainer": chosen in TRAINERS_NOT_RUN,
         f"the policy loss {opt.policy_loss}": opt.policy_loss in LOSSES_NOT_RUN,
-        f"{opt.lr_schedule} learning-rate schedule": opt.lr_schedule != "constant",
+        f"the {opt.lr_schedule} learning-rate schedule": opt.lr_schedule != "constant",
     }
     return tuple(f"{part}: translated, not run" for part, present in parts.items() if present)

@@ -18,7 +18,9 @@ app = typer.Typer()
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUNS... | SUITE", help="Runs, folders of runs, or a suite: all of its runs.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN|SUITE", help="Runs (ids, folders, latest), folders of runs, or a suite: all of its runs.")
+    ],
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 4 unless every pair may be compared (reservations pass).")] = False,
     minimum_effect: Annotated[float, typer.Option(help="Differences below this share of the speed count as none.")] = 0.03,

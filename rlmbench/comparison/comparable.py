@@ -9,14 +9,13 @@ from rlmbench.comparison.configurations import Group, device_of
 from rlmbench.comparison.differences import asked_differently
 from rlmbench.comparison.evidence import Evidence
 from rlmbench.comparison.figures import Configuration, Difference, Reason, Severity, Verdict
+from rlmbench.metrics.learning import SYNC_TOLERANCE
 from rlmbench.metrics.statistics import ALPHA, attainable_p, runs_needed
 
-LOGPROB_DIFFERENCE = {"float32": 0.01, "bfloat16": 0.05}
-"""Mean |rollout - training log-prob| above which weights did not reach the rollout engine. In working runs it is 0.001 or less, bfloat16
-included (docs/comparison.md)."""
 LOAD_PER_CORE = 0.75
 """One-minute load per core when a run began, above which others were at work too."""
 COVERAGE_ENOUGH = 0.95
+SHORT = 40
 NO_TOKENS = {-1}
 """Stands for a step that a run does not have: equal to no count."""
 
@@ -27,8 +26,9 @@ Names = tuple[str, str]
 def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configuration, differences: Sequence[Difference]) -> list[Reason]:
     """All that speaks against comparing `a` and `b`, what prevents it first."""
     pair, names = (a, b), (figures_a.key, figures_b.key)
+    if nothing := list(_no_good_run(pair, names)):
+        return nothing
     found = [
-        *_no_good_run(pair, names),
         *_hardware(pair, names),
         *_asked(pair, names),
         *_plans(pair, names),
@@ -39,6 +39,7 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
         *_few_runs(pair, names),
         *_failed_runs(pair, names),
         *_division(pair, names),
+        *_devices_held(pair, figures_a, figures_b),
         *_hosts(pair),
         *_load(pair, names),
         *_coverage(pair, names),
@@ -105,6 +106,17 @@ def _hardware(pair: Pair, names: Names) -> Iterable[Reason]:
     mine, other = (device_of(one.any) for one in pair)
     if mine != other:
         yield _prevents("different_devices", f"{names[0]} ran on {mine}, {names[1]} on {other}")
+
+
+def _devices_held(pair: Pair, figures_a: Configuration, figures_b: Configuration) -> Iterable[Reason]:
+    """More devices are faster: the ratio is that of whole configurations, so the sentence gives the rates of each device."""
+    held = [{run.summary.throughput.devices for run in one.ok if run.summary.throughput} for one in pair]
+    if held[0] != held[1]:
+        each = [
+            f"{figures.key} holds {' or '.join(map(str, sorted(devices)))} and makes {figures.tokens_per_s_per_device:,.0f} tokens/s with each"
+            for devices, figures in zip(held, (figures_a, figures_b), strict=True)
+        ]
+        yield _reserves("devices_held", f"another number of devices (ranks, on a CPU): {', '.join(each)}")
 
 
 def _hosts(pair: Pair) -> Iterable[Reason]:
@@ -197,15 +209,27 @@ def _weights(pair: Pair, names: Names) -> Iterable[Reason]:
 
 
 def _broken_sync(run: Evidence) -> str | None:
-    """What shows that the rollout engine kept old weights; None where nothing does, or nothing was recorded."""
-    found = run.summary.learning.native.get("logprob_difference")
-    dtype = str(run.manifest.experiment.get("model", {}).get("dtype", "bfloat16"))
-    limit = LOGPROB_DIFFERENCE.get(dtype, LOGPROB_DIFFERENCE["bfloat16"])
-    if found is not None and found.value > limit:
-        return f"rollout and training log-probs differ by {found.value:.3g} on average, {limit:g} is much for {dtype}"
+    """What shows that the rollout engine kept old weights; None where nothing does, or nothing was recorded.
+
+    Our own count of what the loss received goes before what the framework logs.
+    """
+    counted, logged = run.summary.learning.logprob_difference, run.summary.learning.native.get("logprob_difference")
+    apart = counted.mean if counted else logged.value if logged else None
+    dtype, limit = _coarsest(run)
+    if apart is not None and apart > limit:
+        return f"rollout and training log-probs differ by {apart:.3g} on average, rounding in {dtype} explains {limit:g}"
     if False in run.facts.get("weights_synced", ()):
         return "a weight sync was checked inside the run and failed"
     return None
+
+
+def _coarsest(run: Evidence) -> tuple[str, float]:
+    """The coarsest type at work and what its rounding explains: a framework without float32 works in bfloat16 when asked for it."""
+    stated = [*run.facts.get("weights_dtype", ()), *run.facts.get("rollout_dtype", ())]
+    asked = str(run.experiment["model"]["dtype"])
+    known = [dtype for dtype in (asked, *stated) if dtype in SYNC_TOLERANCE] or ["bfloat16"]
+    coarsest = max(known, key=lambda dtype: SYNC_TOLERANCE[dtype])
+    return coarsest, SYNC_TOLERANCE[coarsest]
 
 
 def _throttling(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -275,5 +299,11 @@ def _work_in_effect(differences: Sequence[Difference]) -> Iterable[Reason]:
     """The same samples were trained, but not by the same computation."""
     own = [one for one in differences if one.changes == "work" and not one.name.startswith("field.")]
     if own:
-        named = ", ".join(one.subject for one in own)
-        yield _reserves("work_in_effect", f"the same samples are trained by different computation: {named} (see what differs)")
+        named = ", ".join(_in_short(one) for one in own)
+        yield _reserves("work_in_effect", f"the same samples are trained by different computation: {named}; see what differs")
+
+
+def _in_short(difference: Difference) -> str:
+    """The subject, with the two ways where they are short."""
+    ways = f"{difference.a} v {difference.b}"
+    return f"{difference.subject} ({ways})" if len(ways) <= SHORT else difference.subject

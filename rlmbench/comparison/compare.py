@@ -46,7 +46,7 @@ def _same_suite(a: Configuration, b: Configuration) -> bool:
 
 
 def _pair(a: tuple[Group, Configuration], b: tuple[Group, Configuration], minimum_effect: float) -> Pair:
-    differing = differences(a[0], b[0], a[1], b[1])
+    differing = differences(a[0], b[0], a[1], b[1]) if a[0].ok and b[0].ok else []
     found = reasons(a[0], b[0], a[1], b[1], differing)
     return Pair(
         a=a[1].key,

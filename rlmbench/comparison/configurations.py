@@ -45,7 +45,7 @@ class Group:
 
 def fields_of(run: Evidence) -> dict[str, Any]:
     """The experiment by dotted field, without what cannot matter."""
-    return {name: value for name, value in _flat(run.manifest.experiment, "").items() if name not in SAME_ANYWAY}
+    return {name: value for name, value in _flat(run.experiment, "").items() if name not in SAME_ANYWAY}
 
 
 def _flat(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def configuration(key: str, one: Group, name: str) -> Configuration:
     manifest, ok = one.any.manifest, one.ok
     rates = [run.summary.throughput.step_tokens_per_s for run in ok if run.summary.throughput]
     per_device = [run.summary.throughput.step_tokens_per_s_per_device for run in ok if run.summary.throughput]
-    peaks = [_peak(peaks) for run in ok for peaks in run.summary.memory.peak_bytes.values()]
+    peaks = [_run_peak(run) for run in ok]
     return Configuration(
         key=key,
         name=name,
@@ -214,6 +214,14 @@ def _stage(name: str, ok: Sequence[Evidence]) -> StageFigures:
         computed_tokens=statistics.fmean(computed) if computed else None,
         peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
     )
+
+
+def _run_peak(run: Evidence) -> int | None:
+    """A run's highest memory: the device's where torch recorded it, else the host's over all processes, else of one process."""
+    memory = run.summary.memory
+    on_device = [peaks[_PEAKS[0]] for peaks in memory.peak_bytes.values() if _PEAKS[0] in peaks]
+    by_process = [peaks[_PEAKS[1]] for peaks in memory.peak_bytes.values() if _PEAKS[1] in peaks]
+    return max(on_device, default=None) or memory.run_peak_pss_bytes or max(by_process, default=None)
 
 
 def _peak(peaks: Mapping[str, int]) -> int | None:

@@ -59,8 +59,9 @@ def _ledgers(a: Group, b: Group) -> Iterable[Difference]:
         if _both_state(knowledge.NOTES.get(field), a, b):
             continue
         label = field.removeprefix("(framework) ")
-        meaning = knowledge.field_meaning(field)
-        yield _difference(f"field.{field}", label, _told(first), _told(second), meaning)
+        meaning = knowledge.TRAITS[knowledge.NOTES[field]] if field in knowledge.NOTES else knowledge.field_meaning(field)
+        own = any(entry["fidelity"] == "changed" for entry in inexact)
+        yield _difference(f"field.{field}", label, _told(first), _told(second), meaning, "leaving it out of --native" if own else None)
 
 
 def _both_state(trait: str | None, a: Group, b: Group) -> bool:
@@ -118,10 +119,10 @@ def _seconds(stage: Any) -> str:
 
 
 def _computed_tokens(a: Configuration, b: Configuration) -> Iterable[Difference]:
-    """Tokens that a stage processed, padding included, where both counted them."""
+    """Tokens that a stage processed, padding included, where both counted them for the same valid ones."""
     for name in a.stages:
         mine, other = a.stages[name], b.stages.get(name)
-        if other is None or not mine.computed_tokens or not other.computed_tokens:
+        if other is None or mine.valid_tokens != other.valid_tokens or not mine.computed_tokens or not other.computed_tokens:
             continue
         if abs(mine.computed_tokens / other.computed_tokens - 1) > TOKENS_WORTH_NAMING:
             subject = f"computed tokens, {name.replace('_', ' ')}"
@@ -154,7 +155,7 @@ def _unequal(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any,
         mine, other = a.get(field, missing), b.get(field, missing)
         if mine == other or any(part in a or part in b for part in _above(field)):
             continue
-        unequal.append((field, "a section" if mine is missing else mine, "a section" if other is missing else other))
+        unequal.append((field, "given" if mine is missing else mine, "given" if other is missing else other))
     return unequal
 
 

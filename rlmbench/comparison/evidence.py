@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlmbench.metrics import RunSummary
+from rlmbench.records.frames import plain_rows
 from rlmbench.records.manifest import Manifest
 from rlmbench.records.store import Run
+from rlmbench.records.tables import read_table
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run: manifest, figures, the facts its processes stated, and its plan by content.
+    """One run: manifest, figures, experiment, the facts its processes stated, and its plan by content.
 
-    `facts` holds each value that some process stated, once. `plan_hash` is None for a run that ended before it had a plan.
+    `experiment` has the defaults of fields that were added since. `facts` holds each value that some process stated, once.
+    `plan_hash` is None for a run that ended before it had a plan.
     """
 
     manifest: Manifest
     summary: RunSummary
+    experiment: Mapping[str, Any]
     facts: Mapping[str, tuple[Any, ...]]
     plan_hash: str | None
 
@@ -47,12 +51,12 @@ class Evidence:
 def evidence_of(run: Run, summary: RunSummary) -> Evidence:
     """Read what is needed beside the figures."""
     facts: dict[str, list[Any]] = {}
-    for name, text in run.facts[["name", "value"]].itertuples(index=False):
+    for name, text in plain_rows(read_table(run.path, "facts"), "name", "value"):
         value = json.loads(text)
         if value not in facts.setdefault(name, []):
             facts[name].append(value)
     stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
-    return Evidence(run.manifest, summary, stated, plan_hash(run.plan))
+    return Evidence(run.manifest, summary, run.experiment.model_dump(mode="json"), stated, plan_hash(run.plan))
 
 
 def plan_hash(plan: Mapping[str, Any] | None) -> str | None:

@@ -78,7 +78,9 @@ class Configuration(Figures):
     )
     stages: dict[str, StageFigures]
     unattributed_s: float | None
-    peak_bytes: int | None = Field(description="Highest of any stage and run.")
+    peak_bytes: int | None = Field(
+        description="Highest of any run: the device's reserved memory of one process, else host memory of all processes at once (of one, in older records)."
+    )
 
 
 class Reason(Figures):

@@ -27,7 +27,7 @@ def find_runs(names: Iterable[str], results_dir: str | Path) -> list[Run]:
 
 
 def _runs_of(name: str, results_dir: Path) -> list[Run]:
-    for folder in (Path(name), results_dir / name):
+    for folder in _folders(name, results_dir):
         if folder.is_dir() and not (folder / MANIFEST).is_file():
             runs = _below(folder)
             if not runs:
@@ -37,8 +37,14 @@ def _runs_of(name: str, results_dir: Path) -> list[Run]:
         return [find_run(name, results_dir)]
     except UserError as error:
         suites = [path.name for path in results_dir.iterdir() if path.is_dir()] if results_dir.is_dir() else []
-        near = did_you_mean(name, suites) if "/" not in name else ""
-        raise UserError(f"{error}{near and f'; of suites with runs there{near}'}") from None
+        raise UserError(f"{error}, or a suite with runs there{did_you_mean(name, suites)}") from None
+
+
+def _folders(name: str, results_dir: Path) -> list[Path]:
+    """Where runs of `name` may lie: a folder, a suite's results, or those of a suite given by its file, as for ``rlmbench run``."""
+    given = Path(name)
+    is_file = given.is_file() or Path(f"{name}.yaml").is_file()
+    return [given, results_dir / name, *([results_dir / given.stem] if is_file else [])]
 
 
 def _below(folder: Path) -> list[Run]:

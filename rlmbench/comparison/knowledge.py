@@ -59,7 +59,6 @@ TRAITS: Mapping[str, Meaning] = {
     "dual_clip": Meaning("dual clip", "numbers", "bounds the loss of samples with negative advantage"),
     "log_ratio_clamp": Meaning("clamp of the log ratio", "numbers", "only acts where the policy moved by more than its bound in log-prob"),
     "kl_clamp": Meaning("clamp of the KL term", "numbers", "only acts on tokens whose KL lies beyond its bound"),
-    "kl_gradient": Meaning("gradient of the KL term", "numbers", "weights the KL term's gradient"),
     "sample_order": Meaning(
         "order of samples within a step",
         "numbers",
@@ -119,6 +118,7 @@ STAGES: Mapping[str, Meaning] = {
     "values": Meaning("values", "work", "a forward pass of the critic of its own"),
     "critic_update": TRAITS["critic_update"],
     "weight_sync": Meaning("weight sync", "neither", "a rollout engine of its own must be given the new weights"),
+    "wait": Meaning("wait", "neither", "the driving process waits while nobody works for it"),
     "offload": Meaning("offload", "neither", "memory is made free for the other half of the step"),
     "onload": Meaning("onload", "neither", "memory is filled again for the other half of the step"),
 }

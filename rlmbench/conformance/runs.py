@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rlmbench.conformance.finding import Finding, finding
+from rlmbench.metrics.learning import SYNC_TOLERANCE
 from rlmbench.records.store import Run, load
 
+LEARNING_RATE = 1e-2
+"""So large that a rollout engine left on the weights of the step before is far off the trainer's log-probs."""
 MARK = "RLMBENCH_CONFORMANCE_MARK"
 COVERAGE_ENOUGH = 0.98
 RUN_TIMEOUT_S = 1800.0
@@ -52,7 +55,7 @@ def run_checks(
     """
     for suite in suites:
         tell(f"running {suite}")
-        ended = _run(name, suite, settings, folder)
+        ended = _run(name, suite, (f"optimization.learning_rate={LEARNING_RATE:g}", *settings), folder)
         yield from _good_run(suite, ended)
     suite = suites[0]
     tell(f"running {suite}, to be killed in training")
@@ -83,11 +86,27 @@ def _good_run(suite: str, ended: Ended) -> Iterator[Finding]:
     low = [] if coverage is not None and coverage >= COVERAGE_ENOUGH else [f"coverage {coverage}: below {COVERAGE_ENOUGH:.0%}"]
     yield finding(f"{suite}: spans cover the steps", low, f"at least {coverage:.1%} of each step" if coverage else "")
     yield finding(f"{suite}: spans nest", [*summary["violations"], *_outside_parent(ended.run)], "in each other, and add up to the steps")
+    yield weights_follow(suite, summary, ended.run.manifest.experiment["model"]["dtype"])
     hooks = summary["hooks"]
     yield finding(
         f"{suite}: hooks attach", [f"{hook['name']}: {hook['reason']}" for hook in hooks["missing"]], f"{len(hooks['attached'])} attached"
     )
     yield _nothing_left(f"{suite}: nothing is left", ended)
+
+
+def weights_follow(suite: str, summary: dict[str, Any], dtype: str) -> Finding:
+    """Whether updates move the weights, and the rollout engine follows."""
+    check = f"{suite}: weights change, and the rollout engine follows"
+    learned = summary["learning"]
+    wrong = [] if learned["weights_changed"] else ["no update was seen to change the weights"]
+    apart = learned["logprob_difference"]
+    if apart is None:
+        return finding(check, wrong, "weights change; no log-probs of a rollout engine reach the loss, so that a sync cannot be checked")
+    if apart["mean"] > SYNC_TOLERANCE[dtype]:
+        wrong.append(
+            f"its log-probs are {apart['mean']:.2g} off the trainer's, where rounding in {dtype} explains {SYNC_TOLERANCE[dtype]:g}"
+        )
+    return finding(check, wrong, f"log-probs {apart['mean']:.2g} apart over {apart['tokens']} tokens in {dtype}")
 
 
 def _outside_parent(run: Run) -> list[str]:

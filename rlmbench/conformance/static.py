@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -36,7 +37,7 @@ class Case:
 def static_checks(adapter: Adapter) -> Iterator[Finding]:
     """Every check that needs no framework, one after the other."""
     yield _environments(adapter)
-    cases = [*shipped_cases(), *variations()]
+    cases = _cases()
     translated: list[tuple[Case, Translation]] = []
     raised = []
     for case in cases:
@@ -56,6 +57,11 @@ def static_checks(adapter: Adapter) -> Iterator[Finding]:
     yield finding("launch says what to start", list(_bad_launches(adapter, runnable)), f"for {len(runnable)} experiments")
     yield _hooks(adapter)
     yield finding("native figures are explained", _bad_native_metrics(adapter), f"{len(adapter.native_metrics())} of the framework's own")
+
+
+@cache
+def _cases() -> tuple[Case, ...]:
+    return (*shipped_cases(), *variations())
 
 
 def _environments(adapter: Adapter) -> Finding:

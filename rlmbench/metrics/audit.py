@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.metrics.learning import weights_changed
+from rlmbench.metrics.order import order_mismatches
 from rlmbench.metrics.work import optimizer_steps, step_work
 from rlmbench.records.frames import plain_rows
 
@@ -122,6 +123,8 @@ def audit(plan: Mapping[str, Any], tables: Tables, experiment: Experiment, expec
         mismatches += [f"step {step}: {sentence}" for sentence in found]
     if not in_order:
         mismatches += [f"all steps: {sentence}" for sentence in _unordered_mismatches(planned, trained, rewards, experiment, natural)]
+    if experiment.measurement.strict_order and plan["mode"] != "natural":
+        mismatches += [f"step {step}: {sentence}" for step, sentence in order_mismatches(plan, tables.samples, experiment)]
     changed = weights_changed(tables.updates)
     if len(tables.updates) and changed is None:
         mismatches.append("no optimizer step was checked for changed weights")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlmbench.files import write_atomically
 from rlmbench.metrics.audit import Audit
-from rlmbench.metrics.learning import NativeMean
+from rlmbench.metrics.learning import LogprobDifference, NativeMean
 from rlmbench.metrics.native import NativeFigure
 from rlmbench.metrics.statistics import Estimate
 from rlmbench.metrics.work import LengthStats
@@ -111,6 +111,9 @@ class Memory(Figures):
         description="Stage -> rss_peak_bytes, torch_allocated_peak_bytes, torch_reserved_peak_bytes."
     )
     growth_bytes_per_step: Estimate | None = Field(description="Slope of the driver's resident set over the measured steps.")
+    run_peak_pss_bytes: int | None = Field(
+        default=None, description="Host memory of all of the run's processes at once, shared pages counted once: highest look of the run."
+    )
 
 
 class Learning(Figures):
@@ -119,8 +122,11 @@ class Learning(Figures):
     reward: Estimate | None = Field(description="Mean of the steps' mean rewards; block bootstrap over steps within this one run.")
     grad_norm: float | None = Field(description="Mean gradient norm of the actor's optimizer steps, before clipping.")
     weights_changed: bool | None
+    logprob_difference: LogprobDifference | None = Field(
+        description="|trainer's - rollout engine's log-prob| over response tokens, as the loss received them: rounding, or a broken sync."
+    )
     native: dict[str, NativeMean] = Field(
-        description="KL, gradient norm, clip fraction, entropy and log-prob difference, as the framework logs them."
+        description="KL, gradient norm, clip fraction, entropy, log-prob difference and staleness, as the framework logs them."
     )
 
 

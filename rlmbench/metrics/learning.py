@@ -5,12 +5,13 @@ Source: `samples` (rewards as they entered the advantage), `updates`, and the fr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from rlmbench.metrics.statistics import Estimate, mean_over_steps
+from rlmbench.records.frames import by_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,18 @@ NATIVE_KEYS: dict[str, tuple[str, ...]] = {
     "grad_norm": ("grad_norm", "actor/grad_norm"),
     "clip_fraction": ("clip_ratio/region_mean", "policy/clipfrac_avg", "actor/pg_clipfrac", "clip_ratio"),
     "entropy": ("entropy", "policy/entropy_avg", "actor/entropy"),
+    "staleness": ("training/off_policy/trajectory_staleness/mean",),
     "logprob_difference": ("sampling/sampling_logp_difference/mean", "training/rollout_probs_diff_mean"),
 }
 """Sanity figure -> the keys under which TRL, verl or OpenRLHF logs it; the first one present is taken."""
+
+
+SYNC_TOLERANCE: dict[str, float] = {"float32": 1e-3, "bfloat16": 2e-2}
+"""Mean |trainer's - rollout engine's log-prob| that rounding explains, by the model's dtype.
+
+Two engines with different kernels were seen 0.0007 to 0.0011 apart in bfloat16 and 2e-7 in float32 on equal weights, at tiny scale on a CPU;
+larger models accumulate more rounding, hence more than ten times that.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,24 @@ class NativeMean:
     key: str
 
 
-def reward_mean(samples: pd.DataFrame, steps: Collection[int]) -> Estimate | None:
-    """Mean reward over `steps`: the mean of the steps' means, with a block-bootstrap interval over steps."""
-    measured = samples[samples["step"].isin(steps)].dropna(subset=["reward"])
-    return mean_over_steps([float(value) for value in measured.groupby("step")["reward"].mean()])
+def step_rewards(samples: pd.DataFrame, rewards: pd.DataFrame) -> dict[int, float]:
+    """Step -> mean reward of its samples.
+
+    Where samples are not identified at the loss, the rewards as they entered the advantage stand for them; one that
+    several ranks report counts once, and a row that dynamic sampling took twice counts twice.
+    """
+    known = samples.dropna(subset=["reward"])
+    if known.empty:
+        identified = rewards["row"].notna() & rewards["sample"].notna()
+        key = ["step", "row", "sample"]
+        visit = rewards.groupby(["process", *key], dropna=False).cumcount()
+        known = rewards[~(identified & rewards.assign(visit=visit).duplicated([*key, "visit"]))].dropna(subset=["reward"])
+    return by_step(known.groupby("step")["reward"].mean())
+
+
+def reward_mean(rewards: Mapping[int, float], steps: Collection[int]) -> Estimate | None:
+    """Mean reward over `steps`: the mean of the steps' means (`step_rewards`), with a block-bootstrap interval over steps."""
+    return mean_over_steps([rewards[step] for step in steps if step in rewards])
 
 
 def grad_norm_mean(updates: pd.DataFrame, steps: Collection[int]) -> float | None:
@@ -44,6 +68,27 @@ def grad_norm_mean(updates: pd.DataFrame, steps: Collection[int]) -> float | Non
     norms = updates[updates["step"].isin(steps) & (updates["role"] == "actor")]["grad_norm"]
     finite = [value for value in norms.tolist() if isfinite(value)]
     return sum(finite) / len(finite) if finite else None
+
+
+@dataclass(frozen=True)
+class LogprobDifference:
+    """|trainer's log-prob - rollout engine's| over the response tokens that reached the loss."""
+
+    mean: float
+    maximum: float
+    tokens: int
+
+
+def logprob_difference(microbatches: pd.DataFrame, steps: Collection[int]) -> LogprobDifference | None:
+    """The difference over `steps`; None where no rollout engine's log-probs reached the loss.
+
+    Both are of the policy before the step's updates, so it holds rounding alone as long as weights are synced.
+    """
+    seen = microbatches[microbatches["step"].isin(steps)].dropna(subset=["rollout_tokens", "logprob_difference_sum"])
+    tokens = int(seen["rollout_tokens"].sum()) if len(seen) else 0
+    if not tokens:
+        return None
+    return LogprobDifference(float(seen["logprob_difference_sum"].sum()) / tokens, float(seen["logprob_difference_max"].max()), tokens)
 
 
 def native_sanity(native: pd.DataFrame, steps: Collection[int]) -> dict[str, NativeMean]:

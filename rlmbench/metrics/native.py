@@ -43,6 +43,12 @@ CANONICAL: dict[str, tuple[str, str]] = {
     "perf/throughput": ("step_tokens_per_s_per_device", "mean of the steps' rates, over timing_s/step"),
     "response_length/mean": ("response_tokens_mean", "mean of the steps' means"),
     "critic/score/mean": ("reward_mean", "mean of the steps' means"),
+    "timing/step_total": ("step_s", "OpenRLHF's sum of its other timers: without hand-over and logging; asynchronous: from step to step"),
+    "timing/generation": ("generation_s", "until the samples are there, rewards included; asynchronous: beside training"),
+    "timing/ppo_train": ("training_s", "until the updates of actor and critic are done, sleeping and waking included"),
+    "timing/broadcast": ("weight_sync_s", "until the rollout engine has the weights; asynchronous: the wait for it included"),
+    "rollout/response_length_mean": ("response_tokens_mean", "mean of the steps' means"),
+    "rollout/reward_mean": ("reward_mean", "mean of the steps' means"),
 }
 """Native key -> the canonical figure it comes nearest to, and why the two differ."""
 

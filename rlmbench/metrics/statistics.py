@@ -23,7 +23,7 @@ _T95 = (
 _T95_BEYOND = 1.96
 _RESAMPLES = 2000
 _MAX_SPLITS = 10_000
-"""Up to here every way to split the runs into two groups is tried; beyond (9 and 9 runs), as many random ones."""
+"""Up to here every way to split the runs into two groups is tried; beyond (8 and 8 runs), as many random ones."""
 
 ALPHA = 0.05
 MINIMUM_EFFECT = 0.03
@@ -70,10 +70,10 @@ def ratio_over_steps(numerators: Sequence[float], denominators: Sequence[float])
 
 
 def mean_over_runs(per_run: Sequence[float]) -> Estimate | None:
-    """Mean of one value per run, with an interval that says how far the mean of other such runs would land.
+    """Mean of one positive value per run, with an interval that says how far the mean of other such runs would land.
 
-    A bootstrap over runs gives the interval's shape, Student's t its width (`_widened`). No interval for a single run;
-    None without any. `n` counts runs.
+    A bootstrap over runs gives the interval's shape, Student's t its width (`_widened`), on the scale of the logarithm, so that no
+    time or rate of few runs could be negative. No interval for a single run; None without any. `n` counts runs.
     """
     import numpy as np
 
@@ -84,9 +84,11 @@ def mean_over_runs(per_run: Sequence[float]) -> Estimate | None:
     mean = float(values.mean())
     if n == 1:
         return Estimate(mean, None, None, n)
-    half = t95(n - 1) * float(values.std(ddof=1)) / sqrt(n)
-    low, high = _widened(mean, values[_resamples(n, 0)].mean(axis=1), half)
-    return Estimate(mean, low, high, n)
+    spread = float(values.std(ddof=1))
+    if spread == 0:
+        return Estimate(mean, mean, mean, n)
+    low, high = _widened(log(mean), np.log(values[_resamples(n, 0)].mean(axis=1)), t95(n - 1) * spread / mean / sqrt(n))
+    return Estimate(mean, exp(low), exp(high), n)
 
 
 @dataclass(frozen=True)

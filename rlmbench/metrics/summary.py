@@ -31,7 +31,7 @@ from rlmbench.metrics.stages import (
 from rlmbench.metrics.throughput import Throughput, throughput
 from rlmbench.metrics.work import LengthStats, StepWork, length_stats, optimizer_steps, padding_by_stage, step_work, unique_samples
 from rlmbench.records.clocks import clock_offsets_ns
-from rlmbench.records.frames import by_step, plain_rows
+from rlmbench.records.frames import plain_rows
 from rlmbench.records.manifest import Failure, Status
 from rlmbench.records.vocabulary import STARTUP
 
@@ -86,11 +86,13 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
         memory=fig.Memory(
             peak_bytes=memory.peaks_by_stage(run.spans, measured.steps),
             growth_bytes_per_step=memory.growth_per_step(run.spans, measured.driver, measured.steps) if measured.driver else None,
+            run_peak_pss_bytes=run.manifest.outcome.get("peak_pss_bytes"),
         ),
         learning=fig.Learning(
-            reward=learning.reward_mean(run.samples, measured.steps),
+            reward=learning.reward_mean(measured.rewards, measured.steps),
             grad_norm=learning.grad_norm_mean(run.updates, measured.steps),
             weights_changed=learning.weights_changed(run.updates),
+            logprob_difference=learning.logprob_difference(run.microbatches, measured.steps),
             native=learning.native_sanity(run.native, measured.steps),
         ),
         workers=_workers(measured),
@@ -179,7 +181,7 @@ class _Measured:
     @cached_property
     def rewards(self) -> dict[int, float]:
         """Step -> mean reward of its samples."""
-        return by_step(self.run.samples.dropna(subset=["reward"]).groupby("step")["reward"].mean())
+        return learning.step_rewards(self.run.samples, self.run.rewards)
 
 
 def _driver(processes: pd.DataFrame, steps: pd.DataFrame, spans: pd.DataFrame) -> str | None:
@@ -296,14 +298,17 @@ def _canonical(measured: _Measured) -> dict[str, float | None]:
 
 
 def _mean_stage_seconds(steps: Sequence[StepStages]) -> dict[str, float]:
-    """Mean seconds per step of each stage, of the step, and of the rollout: what a driver that awaits it spends until it may go on."""
+    """Mean seconds per step of each stage, of the step, of training (both updates, what runs at once counted once), and of the
+    rollout: what a driver that awaits it spends until it may go on."""
     if not steps:
         return {}
     stages = {stage for step in steps for stage in step.stages_ns}
     seconds = {f"{stage}_s": statistics.fmean(step.stages_ns.get(stage, 0) for step in steps) / 1e9 for stage in stages}
     rollout = sum(seconds.get(f"{stage}_s", 0.0) for stage in ("generation", "reward", "wait", "offload"))
     overlap = statistics.fmean(step.overlap_ns for step in steps) / 1e9
-    return {**seconds, "step_s": statistics.fmean(step.step_ns for step in steps) / 1e9, "rollout_s": rollout - overlap}
+    training = statistics.fmean(step.groups_ns.get("training", 0) for step in steps) / 1e9
+    step = statistics.fmean(step.step_ns for step in steps) / 1e9
+    return {**seconds, "step_s": step, "rollout_s": rollout - overlap, "training_s": training}
 
 
 def _workers(measured: _Measured) -> list[fig.WorkerFigures]:
@@ -400,6 +405,11 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         ),
         _Reason("learning.reward", summary.learning.reward is None, "no reward was recorded"),
         _Reason("learning.grad_norm", summary.learning.grad_norm is None, "no optimizer step recorded a gradient norm"),
+        _Reason(
+            "learning.logprob_difference",
+            summary.learning.logprob_difference is None,
+            "no log-probs of a rollout engine reached the loss beside the trainer's",
+        ),
         _Reason("learning.weights_changed", summary.learning.weights_changed is None, "no optimizer step was checked"),
         *(
             _Reason(f"learning.native.{name}", name not in summary.learning.native, "the framework did not log it")

@@ -26,6 +26,10 @@ def read_events(folder: Path) -> Rows:
     return rows
 
 
+ROLLOUT_LOGPROBS = ("rollout_tokens", "logprob_difference_sum", "logprob_difference_max")
+"""What a loss event says of the rollout engine's log-probs beside the trainer's (rlmbench_probe/logprobs.py)."""
+
+
 class _ProcessFile:
     """The events of one process on their way into the tables."""
 
@@ -95,8 +99,8 @@ class _ProcessFile:
         names = ("row", "sample", "prompt_hash", "prompt_tokens", "response_tokens")
         samples = [self._row("samples", {**place, **dict(zip(names, row, strict=True))}) for row in event["rows"]]
         valid = sum(row[3] + row[4] for row in event["rows"])
-        batch = {**place, "t_ns": event.get("t_ns"), "samples": len(samples), "valid_tokens": valid}
-        self._add("microbatches", {**batch, "computed_tokens": event.get("computed_tokens")})
+        optional = {name: event.get(name) for name in ("t_ns", "computed_tokens", *ROLLOUT_LOGPROBS)}
+        self._add("microbatches", {**place, **optional, "samples": len(samples), "valid_tokens": valid})
         self._rows["samples"].extend(samples)
         self._micro_batches[event["step"]] += 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-TABLES_SCHEMA_VERSION = 1
+TABLES_SCHEMA_VERSION = 2
 LOWEST, HIGHEST = -(2**63), 2**63 - 1  # of an int64
 
 
@@ -86,6 +86,9 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "samples": INT,
         "valid_tokens": INT,
         "computed_tokens": INT_OR_NULL,
+        "rollout_tokens": INT_OR_NULL,
+        "logprob_difference_sum": FLOAT_OR_NULL,
+        "logprob_difference_max": FLOAT_OR_NULL,
     },
     "samples": {
         "process": TEXT,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def table(*titles: str, title: str | None = None) -> Table:
@@ -22,9 +25,10 @@ def table(*titles: str, title: str | None = None) -> Table:
 
 
 def text(value: object, style: str = "") -> Any:
+    """`value` as it is, without what would move the cursor or colour the terminal."""
     from rich.text import Text
 
-    return Text(str(value), style=style)
+    return Text(_CONTROL.sub("", str(value)), style=style)
 
 
 def say(console: Console, words: str, style: str = "") -> None:

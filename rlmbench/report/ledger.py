@@ -48,7 +48,7 @@ def launch_commands(plan: Plan, part: Part) -> list[str]:
         return []
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
-        inputs = RunInputs(run_dir, Path("MODEL"), run_dir / "plan.json", Path("PYTHON"), plan.device)
+        inputs = RunInputs(run_dir, Path("MODEL"), run_dir / "plan.json", Path("PYTHON"), plan.device, plan.request.ray_address)
         launch = part.adapter.launch(part.translation, plan.experiment, inputs)
         return [_command(process).replace(folder, "RUN") for process in launch.processes]
 

@@ -25,6 +25,7 @@ LEARNING = {
     "clip_fraction": "clip fraction",
     "grad_norm": "gradient norm",
     "logprob_difference": "train / rollout log-prob difference",
+    "staleness": "policy updates between a sample's weights and its training",
 }
 LONGEST_SPANS = 40
 
@@ -439,6 +440,8 @@ def memory_section(summary: RunSummary) -> Section:
     ]
     if drawn:
         parts.append(Group(tuple(drawn)))
+    if summary.memory.run_peak_pss_bytes is not None:
+        parts.append(Note(f"Host memory: {words.run_memory(summary.memory.run_peak_pss_bytes)}."))
     growth = summary.memory.growth_bytes_per_step
     if growth is not None:
         parts.append(Note(_growth_text(growth.value, growth.low, growth.high, growth.n)))
@@ -551,6 +554,8 @@ def ledger_section(manifest: Manifest) -> Section:
         "Fields of the experiment", columns("field", "asked for", "fidelity", "native", "reason"), lines, "no ledger was recorded", present
     )
     intro = "How faithfully the framework honours each field of the experiment, and under which of its own keys."
+    if manifest.untested:
+        intro += f" By the adapter's authors: {'; '.join(manifest.untested)}."
     return Section("ledger", "Fidelity ledger", "Fidelity", intro, (table,))
 
 

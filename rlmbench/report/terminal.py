@@ -141,6 +141,8 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
         _hanging(console, "wrong:  ", violation, "bold red")
     if summary.stages_s:
         console.print(_stages(summary))
+    if summary.memory.run_peak_pss_bytes is not None:
+        _hanging(console, "memory: ", words.run_memory(summary.memory.run_peak_pss_bytes))
     if summary.lengths is not None:
         lengths = summary.lengths
         _hanging(
@@ -150,6 +152,9 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
             f"p50 {numbers.count(lengths.p50)}, p90 {numbers.count(lengths.p90)}, p99 {numbers.count(lengths.p99)}, "
             f"{numbers.share(lengths.share_at_cap)} at the cap",
         )
+    staleness = summary.learning.native.get("staleness")
+    if staleness is not None and staleness.value > 0:
+        _hanging(console, "staleness: ", f"{numbers.plain(staleness.value)} policy updates behind on average ({staleness.key})")
     if _compared(summary):
         console.print(_native(summary))
         for key, figure in _compared(summary):

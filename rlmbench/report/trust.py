@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rlmbench.metrics.learning import SYNC_TOLERANCE
 from rlmbench.report import numbers, words
 from rlmbench.report.parts import Check, State
 
@@ -26,6 +27,7 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _probe(summary),
         _measured(summary),
         _weights(summary),
+        _weight_sync(summary, manifest),
         _fidelity(manifest),
         _versions(manifest),
         _hooks(summary),
@@ -115,6 +117,21 @@ def _weights(summary: RunSummary) -> Check:
     if changed is None:
         return Check("Weights", "none", numbers.absent(summary.absent.get("learning.weights_changed", "no optimizer step was checked")))
     return Check("Weights", "ok", "changed by the optimizer") if changed else Check("Weights", "bad", "did not change: nothing was trained")
+
+
+def _weight_sync(summary: RunSummary, manifest: Manifest) -> Check:
+    """Whether the rollout engine's log-probs follow the trainer's."""
+    found = summary.learning.logprob_difference
+    if found is None:
+        return Check("Weight sync", "none", numbers.absent(summary.absent.get("learning.logprob_difference")))
+    dtype = str(manifest.experiment.get("model", {}).get("dtype"))
+    limit = SYNC_TOLERANCE.get(dtype)
+    text = f"log-probs of trainer and rollout engine differ by {numbers.plain(found.mean)} on average over {found.tokens:,} tokens"
+    if limit is None:
+        return Check("Weight sync", "none", f"{text}; what rounding explains in {dtype} is not known")
+    if found.mean > limit:
+        return Check("Weight sync", "bad", f"{text}: more than {limit:g}, which rounding in {dtype} explains")
+    return Check("Weight sync", "ok", f"{text}, as rounding in {dtype} explains")
 
 
 def _fidelity(manifest: Manifest) -> Check:

@@ -35,6 +35,11 @@ def summary_name(summary: RunSummary) -> str:
     return name if summary.division == "matched" else f"{name} ({summary.division})"
 
 
+def run_memory(peak_pss_bytes: int) -> str:
+    """Host memory of a whole run."""
+    return f"at most {numbers.size(peak_pss_bytes)} over all processes at once, start-up included (shared pages counted once)"
+
+
 def workers_in_order(summary: RunSummary) -> list[WorkerFigures]:
     """The busy seconds of processes, in the order of a step's stages."""
     stages = in_order({worker.stage for worker in summary.workers})

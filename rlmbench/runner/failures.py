@@ -100,6 +100,8 @@ _ENVIRONMENT = re.compile(
     r"|Read-only file system|LocalEntryNotFoundError|couldn't connect to 'https?://|Temporary failure in name resolution"
     r"|Name or service not known|Network is unreachable|Max retries exceeded with url|Address already in use|EADDRINUSE|command not found"
 )
+_WORKER_DIED = re.compile(r"\b(?:ActorDiedError|RayActorError|WorkerCrashedError)\b")
+"""Ray does not know the signal. A worker's own exception is a better cause and comes first, as does what a crash prints."""
 _CONFIGURATION_TYPE = re.compile(
     r"^(?:omegaconf\.|hydra\.|pydantic\S*ValidationError|argparse\.|huggingface_hub\.\S*StrictDataclass\S*"
     r"|TypeError: \S*(?:Config|Arguments)\.__init__\(\))|: error: (?:unrecognized arguments|argument |the following arguments|ambiguous option)"
@@ -172,6 +174,8 @@ def _failure_class(outcome: Outcome, cause: Cause | None, number: int | None, po
         return FailureClass.TIMEOUT
     if number is not None:
         return FailureClass.KILLED if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else FailureClass.CRASH
+    if _WORKER_DIED.search(text):
+        return FailureClass.KILLED
     if _ENVIRONMENT.search(text):
         return FailureClass.ENVIRONMENT
     if cause and position.step == 0 and _is_configuration(cause):
@@ -214,7 +218,7 @@ def _what_happened(outcome: Outcome, failure_class: FailureClass, cause: Cause |
             late = outcome.reason is Reason.READY_TIMEOUT
             return "not ready in time" if late else f"still running after {outcome.seconds:.0f} s (measurement.wall_timeout_s)"
         case FailureClass.CRASH | FailureClass.KILLED:
-            return f"ended by {signal_name(number)}" if number else "ended by a signal"
+            return f"ended by {signal_name(number)}" if number else "a worker process died without an error"
     kind = cause.text.split(":")[0] if cause and cause.frames else None
     return f"{kind}, exit code {outcome.exit_code}" if kind else f"exit code {outcome.exit_code}"
 

@@ -34,6 +34,7 @@ _EXCEPTION = re.compile(
 _RAY_TASK_ERROR = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\(\w+\): ray::")
 _LAUNCHER_ERROR = re.compile(r"\bChildFailedError\b|\bSignalException\b|\bSystemExit\b|\bKeyboardInterrupt\b")
 _TORCHRUN_SIGNAL = re.compile(r"failed \(exitcode: -(?P<number>\d+)\) local_rank: (?P<rank>\d+)")
+_RAY_CRASH = re.compile(r"^\*\*\* (?P<name>SIG(?:SEGV|ABRT|BUS|FPE|ILL)) received at time=")  # abseil's handler, in each Ray process
 _CONSEQUENCE = re.compile(
     r"Connection closed by peer|Connection reset by peer|remote process exited|Broken pipe|DistBackendError|DistNetworkError"
     r"|ActorDiedError|RayActorError|EngineDeadError|EngineCore (?:encountered|failed)|Engine core initialization failed"
@@ -138,8 +139,8 @@ def find_cause(log: str) -> Cause | None:
     """The first real cause in a log, or None when it holds no error.
 
     In order of worth: an exception that is not merely a sign of another process's end (the first of a chain), what a
-    launcher says about a rank ended by a signal, an interpreter's or the shell's last words, an exception that is such
-    a sign, a line logged as an error.
+    launcher says about a rank ended by a signal, or Ray about one of its workers, an interpreter's or the shell's last
+    words, an exception that is such a sign, a line logged as an error.
     """
     lines = list(parse_lines(log))
     consequence = None
@@ -151,6 +152,9 @@ def find_cause(log: str) -> Cause | None:
         if match := _TORCHRUN_SIGNAL.search(line.text):
             number = int(match["number"])
             return Cause(f"local rank {match['rank']} was ended by {signal_name(number)} (torchrun)", number=number)
+        if match := _RAY_CRASH.match(line.text):
+            who = line.source.strip("()") or "a process"
+            return Cause(f"{who} received {match['name']} (Ray)", number=signal.Signals[match["name"]])
     fatal = next((line.text for line in lines if _FATAL.search(line.text)), None)
     if fatal:
         return Cause(fatal.strip()[:LINE_LIMIT])

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-OURS = ("psm_", "sem.mp-", "torch_", "vllm_dist_")
-"""Names that Python's multiprocessing, torch and vLLM's CPU communicator give: what the frameworks leave. Other programs' are not touched."""
+OURS = ("psm_", "sem.mp-", "torch_", "vllm_dist_", "verl_weights_")
+"""Names that Python's multiprocessing, torch, vLLM's CPU communicator and verl's weight transfer give: what the frameworks leave. Other programs'
+are not touched."""
 
 Inode = tuple[int, int]
 

@@ -388,6 +388,8 @@ WRONG = [
     ("run gsm8k_grpo -f trl --reapeats 2", "No such option: --reapeats"),
     ("run gsm8k_grpo -f trl --repeats 0", "--repeats 0: give at least 1"),
     ("run gsm8k_grpo -f trl --device tpu", "--device tpu: give cpu or cuda"),
+    ("run gsm8k_grpo -f trl --ray-address head:6379", "--ray-address: trl does not use Ray"),
+    ("run gsm8k_grpo -f verl --ray-address auto", "--ray-address auto: give HOST:PORT of the cluster's head"),
     ("run gsm8k_grpo -f trl --results a-file/results", "--results: a-file is a file, not a folder"),
     ("run gsm8k_grpo -f trl --reports a-file", "--reports: a-file is a file, not a folder"),
     ("run gsm8k_grpo --resume", "nothing to resume: no campaign of gsm8k_grpo in results"),

@@ -3,38 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
-from rlmbench.environment import ensure
-from rlmbench.experiment.load import build_experiment, load_suite, suite_files
-from rlmbench_verl import adapter
-from rlmbench_verl.adapter import override
+import pytest
+
 from tests.frameworks.conftest import settings
-
-COMPOSE = """
-import json, sys
-from hydra import compose, initialize_config_module
-with initialize_config_module("verl.trainer.config", version_base=None):
-    for place, overrides in json.load(sys.stdin):
-        compose("ppo_trainer", overrides=overrides)
-        print(place)
-"""
-
-
-def test_verls_own_configuration_has_every_key_that_we_write():
-    """hydra refuses a key that is none of verl's; only keys with a leading + are allowed to be new."""
-    asked = []
-    for suite in sorted(suite_files()):
-        for scale in load_suite(suite).scales:
-            translation = adapter.translate(build_experiment(load_suite(suite), scale), "cpu" if scale == "tiny" else "cuda")
-            if not translation.unsupported:
-                asked.append((f"{suite} at {scale}", [override(key, value) for key, value in translation.native.items()]))
-    (spec,) = [spec for spec in adapter.environments() if spec.device == "cpu"]
-    command = [str(ensure(spec).python), "-c", COMPOSE]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [line for line in done.stdout.splitlines() if " at " in line] == [place for place, _ in asked]
-    assert "gsm8k_ppo at base" in done.stdout
 
 
 def test_grpo_does_exactly_the_planned_work(rlmbench_run):
@@ -59,5 +31,49 @@ def test_grpo_does_exactly_the_planned_work(rlmbench_run):
     waited, generated = run["stages_s"]["wait"], run["stages_s"]["generation"]
     assert gen >= 2.0
     assert waited > 0
-    assert abs(waited + generated - gen) < 0.25 * gen
+    assert abs(waited + generated - gen) < 0.1 * gen
+    # Seconds around the same calls, by verl's clock and by ours; a step of verl's ends before its metrics and its log.
+    ratios = {key: figure["ratio"] for key, figure in run["native"].items() if key.startswith("timing_s/") and figure["canonical"]}
+    assert set(ratios) == {f"timing_s/{timer}" for timer in ("step", "gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")}
+    assert all(0.9 < ratio < 1.1 for ratio in ratios.values()), ratios
+    assert run["native"]["critic/score/mean"]["ratio"] == pytest.approx(1)
     assert {"start_workers", "start_rollout_engine", "first_weight_sync"} <= set(run["startup"]["stages_s"])
+
+
+def test_ppo_on_two_ranks_with_a_split_rollout_engine_that_is_polled_fast(rlmbench_run):
+    """Two FSDP ranks with actor, critic and reference; vLLM over both; the 2 s poll of the replay buffer removed."""
+    fields = {"parallelism__data": 2, "parallelism__rollout_tensor": 2, "placement__fast_rollout_poll": True}
+    result = rlmbench_run("gsm8k_ppo", "--framework", "verl", *settings(measurement__steps=2, **fields)).ok()
+    run, record = result.run, result.record
+    assert run["coverage"]["min"] >= 0.98
+    assert run["stages_s"]["wait"] < 0.5, "0.04 s here; with verl's own poll 1.4 s of a step's 2 s interval"
+    (facts,) = {tuple(sorted(set(record.facts[record.facts["name"] == name]["value"]))) for name in ("world_size", "training_devices")}
+    assert facts == ("2",)
+    # Every process says what it is; ranks are those of torch and of vLLM.
+    parts = record.processes.groupby("role")["rank"].apply(sorted).to_dict()
+    assert (parts["trainer"], parts["engine rank"], len(parts["driver"]), len(parts["rollout"])) == ([0, 1], [0, 1], 1, 1)
+    work = {(worker["stage"], worker["role"]): worker for worker in run["workers"]}
+    stages = ("reference_logprob", "old_logprob", "values", "critic_update", "actor_update", "weight_sync")
+    assert {stage: work[stage, "trainer"]["processes"] for stage in stages} == dict.fromkeys(stages, 2)
+    assert (work["generation", "engine rank"]["processes"], work["generation", "rollout"]["processes"]) == (2, 1)
+    assert all(worker["max_s"] <= run["stages_s"][stage] for (stage, _), worker in work.items()), "workers work while the driver waits"
+    # Each rank makes every optimizer step, of actor and critic: one mini-batch of 32 samples in each of two steps.
+    made = record.updates.groupby(["process", "role"]).size()
+    assert set(made) == {2}
+    assert made.index.get_level_values("role").tolist() == ["actor", "critic"] * 2
+
+
+def test_remax_in_the_v0_trainer(rlmbench_run):
+    """V0 is a loop of its own, with padded batches; ReMax adds one greedy response per prompt, as long as the prompt's first sample."""
+    arguments = settings(measurement__steps=2, optimization__algorithm="remax")
+    result = rlmbench_run("gsm8k_rloo", "--framework", "verl", *arguments).ok()
+    run, record = result.run, result.record
+    assert run["coverage"]["min"] >= 0.98
+    (trainer,) = record.facts[record.facts["name"] == "trainer_class"]["value"]
+    assert json.loads(trainer) == "RayPPOTrainer"
+    plan = json.loads((result.folder / run["path"] / "plan.json").read_text())
+    engine = record.spans[record.spans["name"] == "engine_step"]
+    baselines = sum(row["response_tokens"][0] for row in plan["rows"])
+    assert engine["response_tokens"].sum() == baselines + sum(tokens for row in plan["rows"] for tokens in row["response_tokens"])
+    assert 0.9 < run["native"]["timing_s/gen"]["ratio"] < 1.1
+    assert run["hooks"]["missing"] == []

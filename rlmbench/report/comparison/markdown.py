@@ -24,9 +24,13 @@ def markdown(comparison: Comparison) -> str:
     if (warning := words.many_pairs(comparison)) is not None:
         parts.append(_text(warning))
     parts += [_differences(pair, comparison) for pair in comparison.pairs if pair.differences]
-    keys = [one.key for one in comparison.configurations]
     rows = [(row.label, *row.cells) for row in words.stage_rows(comparison)]
-    parts.append(_details("Where a step's time goes: mean seconds of a measured step", _table(("stage", *keys), rows, numbers_from=1)))
+    parts.append(
+        _details(
+            "Where a step's time goes: mean seconds of a measured step",
+            _table(("stage", *words.stage_heads(comparison)), rows, numbers_from=1),
+        )
+    )
     parts.append(f"<sub>{_text(words.CAPTION)}</sub>")
     return "\n\n".join(parts) + "\n"
 
@@ -38,9 +42,8 @@ def _severity(severity: str) -> str:
 def _verdicts(comparison: Comparison) -> str:
     if not comparison.pairs:
         return _text(words.nothing_to_compare(comparison))
-    return "\n".join(
-        f"- **{words.pair_name(pair)}: {pair.verdict}**; {_text(words.speed_sentence(pair, comparison))}" for pair in comparison.pairs
-    )
+    told = words.verdicts(comparison)
+    return "\n".join(f"- **{pairs}: {verdict}**; {_text(speed)}" for pairs, verdict, speed in told)
 
 
 def _differences(pair: Pair, comparison: Comparison) -> str:

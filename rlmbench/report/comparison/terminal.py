@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rlmbench.comparison.figures import Comparison, Pair
+    from rlmbench.comparison.figures import Comparison
 
 _STYLES = {"comparable": "green", "comparable with reservations": "yellow", "not comparable": "bold red"}
-_SPEED_STYLES = {"faster": "bold green", "slower": "bold green", "no difference shown": "", "too few runs": "yellow"}
 _SIDE_BY_SIDE = 5
 """Columns of configurations that fit beside each other."""
 
@@ -23,59 +22,58 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """The whole comparison, the answer first."""
     console.print(text(words.title(comparison), "bold"))
     say(console, words.device_line(comparison), "dim")
+    for one in comparison.configurations:
+        hanging(console, f"  {one.key}  ", words.legend(one))
     console.print()
-    for pair in comparison.pairs:
-        _print_verdict(pair, comparison, console)
+    for pairs, verdict, speed in words.verdicts(comparison):
+        hanging(console, f"{pairs}: ", verdict, _STYLES[verdict])
+        hanging(console, " " * 7, speed)
     if not comparison.pairs:
         say(console, words.nothing_to_compare(comparison), "yellow")
     for pairs, reason in words.shared_reasons(comparison):
         mark, style = ("X ", "bold red") if reason.severity == "prevents" else ("! ", "yellow")
         prefix = f"{pairs}: " if len(comparison.pairs) > 1 else ""
         hanging(console, f"  {mark}", f"{prefix}{reason.sentence}", style)
-    console.print(_headline(comparison, console.width))
+    console.print(_headline(comparison))
     for one in comparison.configurations:
         for run, ending in words.lost_runs(one):
             hanging(console, f" {one.key}  ", f"{run.id}: {ending}", "bold red")
+    _print_stages(comparison, console)
     if (warning := words.many_pairs(comparison)) is not None:
         say(console, warning, "dim")
-    for pair in comparison.pairs:
-        _print_differences(pair, comparison, console)
-    _print_stages(comparison, console)
+    _print_differences(comparison, console)
 
 
-def _print_verdict(pair: Pair, comparison: Comparison, console: Console) -> None:
-    hanging(console, f"{words.pair_name(pair)}  ", pair.verdict, _STYLES[pair.verdict])
-    style = _SPEED_STYLES[pair.speed.verdict] if pair.speed else "yellow"
-    hanging(console, " " * len(words.pair_name(pair)) + "  ", words.speed_sentence(pair, comparison), style)
-
-
-def _headline(comparison: Comparison, width: int) -> Table:
-    wide = width >= 100
-    made = table(*(f"#{name}" if place >= 2 else name for place, name in enumerate(words.HEADLINE) if wide or name != "spread"))
+def _headline(comparison: Comparison) -> Table:
+    heads = [name for name in words.HEADLINE if name != "configuration"]
+    made = table(*(f"#{name}" if name else name for name in heads))
     for one in comparison.configurations:
         cells = dict(zip(words.HEADLINE, words.headline(one), strict=True))
-        made.add_row(*(text(value) for name, value in cells.items() if wide or name != "spread"))
+        made.add_row(*(text(cells[name]) for name in heads))
     return made
 
 
-def _print_differences(pair: Pair, comparison: Comparison, console: Console) -> None:
-    a, b = comparison.configuration(pair.a), comparison.configuration(pair.b)
-    heading(console, f"In what {a.key} ({a.name}) and {b.key} ({b.name}) differ")
-    if not pair.differences:
-        say(console, "in nothing that was recorded")
-    for difference in pair.differences:
+def _print_differences(comparison: Comparison, console: Console) -> None:
+    merged = words.merged_differences(comparison)
+    if not merged:
+        return
+    heading(console, "In what they differ: it changes the work, the numbers, or neither")
+    for difference, told in merged:
         style = {"work": "bold yellow", "unknown": "bold yellow", "numbers": "", "neither": "dim"}[difference.changes]
-        hanging(console, f"{difference.changes:<8} ", words.differing(difference, pair), style)
-        hanging(console, " " * 9, f"{difference.why}; {words.unify(difference)}", "dim")
+        hanging(console, f"{difference.changes:<8} ", told, style)
+        hanging(console, " " * 9, words.consequence(difference), "dim")
 
 
 def _print_stages(comparison: Comparison, console: Console) -> None:
-    shown = comparison.configurations[:_SIDE_BY_SIDE]
-    heading(console, "Where a step's time goes: mean seconds of a measured step, and their share of it")
-    made = table("stage", *(f"#{one.key}" for one in shown))
+    heads = words.stage_heads(comparison)
+    if not heads:
+        return
+    made = table(
+        "stage", *(f"#{head}" for head in heads[:_SIDE_BY_SIDE]), title="Where a step's time goes: mean seconds of a measured step"
+    )
     for row in words.stage_rows(comparison):
         made.add_row(text(row.label), *(text(value) for value in row.cells[:_SIDE_BY_SIDE]))
     console.print(made)
-    if len(comparison.configurations) > _SIDE_BY_SIDE:
-        say(console, f"The first {_SIDE_BY_SIDE} of {len(comparison.configurations)} configurations; --json holds all.", "dim")
+    if len(heads) > _SIDE_BY_SIDE:
+        say(console, f"The first {_SIDE_BY_SIDE} of {len(heads)} configurations; --json holds all.", "dim")
     say(console, words.CAPTION, "dim")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from rlmbench.comparison.figures import Comparison, Configuration, Difference, Interval, Pair, Reason, RunFigures, Speed
+from rlmbench.comparison.figures import Comparison, Configuration, Difference, Interval, Pair, Reason, RunFigures, Speed, Verdict
+from rlmbench.comparison.knowledge import EFFECTS
 from rlmbench.report import numbers
 from rlmbench.report.words import CPU_LABEL, listed, plain_class
 
@@ -13,14 +13,8 @@ NOT_GIVEN = "n/a"
 HEADLINE = ("", "configuration", "runs", "step s", "tok/s", "95% interval", "spread", "peak memory")
 CAPTION = (
     "step s and tok/s are means over runs; the interval is that of tok/s. Spread: standard deviation of tok/s over runs, the noise floor. "
-    "Peak memory: the device's reserved memory, or the host's resident set."
+    "Peak memory: the device's reserved memory, or host memory of all of a run's processes."
 )
-CHANGES = {
-    "work": "what is computed",
-    "numbers": "what the optimizer sees",
-    "neither": "how the same is done",
-    "unknown": "not known",
-}
 
 
 def title(comparison: Comparison) -> str:
@@ -39,6 +33,12 @@ def device_line(comparison: Comparison) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def legend(one: Configuration) -> str:
+    """What a key stands for, and how many of its runs ended well."""
+    runs = f"{one.runs_ok} of {_counted(len(one.runs), 'run')} ended well" if one.runs_ok < len(one.runs) else _counted(one.runs_ok, "run")
+    return f"{one.name}: {runs}"
 
 
 def named(configuration: Configuration) -> str:
@@ -135,6 +135,14 @@ def stage_names(comparison: Comparison) -> list[str]:
     return in_order({stage for one in comparison.configurations for stage in one.stages})
 
 
+def verdicts(comparison: Comparison) -> list[tuple[str, Verdict, str]]:
+    """Pairs, verdict and speed; pairs of which no speed is claimed together in one."""
+    told: dict[tuple[Verdict, str], list[str]] = {}
+    for pair in comparison.pairs:
+        told.setdefault((pair.verdict, speed_sentence(pair, comparison)), []).append(pair_name(pair))
+    return [(", ".join(pairs), verdict, speed) for (verdict, speed), pairs in told.items()]
+
+
 class StageRow(NamedTuple):
     """One stage over all configurations: ``0.185 (18.6%)`` each, or nothing where a configuration does not have it."""
 
@@ -142,17 +150,40 @@ class StageRow(NamedTuple):
     cells: list[str]
 
 
+def stage_heads(comparison: Comparison) -> list[str]:
+    """One column a configuration; of two also how much longer B is in the stage."""
+    keys = [one.key for one in comparison.configurations if one.runs_ok]
+    return [*keys, f"{keys[1]} - {keys[0]}"] if len(keys) == 2 else keys
+
+
 def stage_rows(comparison: Comparison) -> list[StageRow]:
-    """Mean seconds per measured step and share of it, unattributed last."""
+    """Mean seconds per measured step and share of it, unattributed last, then the step. They add up. Under `stage_heads`."""
     from rlmbench.report.palette import style_of
 
-    rows = []
+    good = [one for one in comparison.configurations if one.runs_ok and one.step_s]
+    rows: list[tuple[str, list[float | None]]] = []
     for stage in stage_names(comparison):
-        figures = [one.stages.get(stage) for one in comparison.configurations]
-        rows.append(StageRow(style_of(stage).label, [stage_cell(of.seconds, of.share) if of else "" for of in figures]))
-    gaps = [(one.unattributed_s, one.step_s) for one in comparison.configurations]
-    rows.append(StageRow("unattributed", [stage_cell(gap, gap / step.value) if gap is not None and step else "" for gap, step in gaps]))
-    return rows
+        figures = [one.stages.get(stage) for one in good]
+        rows.append((style_of(stage).label, [of.seconds if of else None for of in figures]))
+    rows.append(("unattributed", [one.unattributed_s for one in good]))
+    steps_s = [one.step_s.value if one.step_s else None for one in good]
+    shared = [
+        StageRow(
+            label,
+            [stage_cell(of, of / step) if of is not None and step else "" for of, step in zip(seconds, steps_s, strict=True)]
+            + _longer(seconds),
+        )
+        for label, seconds in rows
+    ]
+    return [*shared, StageRow("step", [numbers.fixed_seconds(step) for step in steps_s] + _longer(steps_s))]
+
+
+def _longer(seconds: list[float | None]) -> list[str]:
+    """Of two configurations, how many seconds more the second takes."""
+    if len(seconds) != 2:
+        return []
+    more = (seconds[1] or 0.0) - (seconds[0] or 0.0)
+    return [f"{more:+.3f}" if abs(more) >= 0.0005 else "0.000"]
 
 
 def stage_cell(seconds: float, share: float) -> str:
@@ -164,8 +195,44 @@ def differing(difference: Difference, pair: Pair) -> str:
     return f"{difference.subject}: {pair.a} {difference.a}; {pair.b} {difference.b}"
 
 
-def unify(difference: Difference) -> str:
-    return f"can be made equal: {difference.unify}" if difference.unify else "cannot be made equal by any setting"
+class MergedDifference(NamedTuple):
+    """One thing over all pairs: who has which way of it."""
+
+    difference: Difference
+    text: str
+
+
+def merged_differences(comparison: Comparison) -> list[MergedDifference]:
+    """Each thing once, gravest first: ``rollout engine: A and C vllm; B hf``. What a configuration has beside one and not beside
+    another, such as a list of shared versions, is told pair by pair."""
+    ways: dict[str, dict[str, str]] = {}
+    found: dict[str, Difference] = {}
+    apart: list[MergedDifference] = []
+    for pair in comparison.pairs:
+        for difference in pair.differences:
+            mine = ways.setdefault(difference.name, {})
+            found.setdefault(difference.name, difference)
+            told = {pair.a: difference.a, pair.b: difference.b}
+            if any(mine.get(key, way) != way for key, way in told.items()):
+                apart.append(MergedDifference(difference, differing(difference, pair)))
+            else:
+                mine |= told
+    merged = [MergedDifference(found[name], f"{found[name].subject}: {_who_has_what(ways[name])}") for name in found]
+    return sorted([*merged, *apart], key=lambda one: EFFECTS.index(one.difference.changes))
+
+
+def _who_has_what(ways: dict[str, str]) -> str:
+    who: dict[str, list[str]] = {}
+    for key in sorted(ways):
+        who.setdefault(ways[key], []).append(key)
+    return "; ".join(f"{listed(keys)} {way}" for way, keys in who.items())
+
+
+def consequence(difference: Difference) -> str:
+    """Why it matters, and whether both could get the same. What is meant to differ needs no unifying."""
+    if difference.unify:
+        return f"{difference.why}; made equal by {difference.unify}"
+    return difference.why if difference.changes == "neither" else f"{difference.why}; no setting makes it equal"
 
 
 def one_line(comparison: Comparison) -> str:
@@ -187,4 +254,6 @@ def many_pairs(comparison: Comparison) -> str | None:
     if count < 2:
         return None
     chance = round(1 / comparison.alpha)
-    return f"Each of {count} pairs is tested at {comparison.alpha:.0%} on its own: where nothing differs, one in {chance} would still seem to."
+    return (
+        f"Each of {count} pairs is tested at {comparison.alpha:.0%} on its own: where nothing differs, one in {chance} would still seem to."
+    )

@@ -12,7 +12,10 @@ import pytest
 
 from rlmbench.adapter import EnvironmentSpec
 from rlmbench.environment.lockfiles import pins, requirement_lines
-from rlmbench_trl.environments import ENVIRONMENTS
+from rlmbench_trl.environments import ENVIRONMENTS as TRL
+from rlmbench_verl.environments import ENVIRONMENTS as VERL
+
+ENVIRONMENTS = (*TRL, *VERL)
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,7 +74,7 @@ def test_locks_pin_what_the_adapter_promises(spec: EnvironmentSpec) -> None:
 
 def test_names_and_devices_are_unique() -> None:
     keys = [(spec.name, spec.device) for spec in ENVIRONMENTS]
-    assert sorted(keys) == [(name, device) for name in ("trl", "trl-ppo", "trl-vllm") for device in ("cpu", "cuda")]
+    assert sorted(keys) == [(name, device) for name in ("trl", "trl-ppo", "trl-vllm", "verl") for device in ("cpu", "cuda")]
 
 
 def test_parse() -> None:

@@ -334,3 +334,35 @@ def test_dynamic_sampling_trains_whole_groups_of_planned_prompts(synthetic):
     )
     synthetic.only("loss", 2)[0]["rows"].pop()
     _assert_caught(synthetic, "step 2: the loss received 3 samples instead of 4")
+
+
+def _swapped(synthetic):
+    """The two micro-batches of step 2, in the other order."""
+    first, second = synthetic.only("loss", 2)
+    first["rows"], second["rows"] = second["rows"], first["rows"]
+
+
+def test_the_order_of_micro_batches_counts_in_strict_mode_only(synthetic):
+    synthetic.experiment["measurement"]["strict_order"] = True
+    assert _audit(synthetic).ok
+    _swapped(synthetic)
+    found = _assert_caught(
+        synthetic,
+        "step 2: strict order: update 1 trained samples of 13 + 6, 13 + 8 tokens where plan order has samples of 12 + 5, 12 + 7 tokens",
+    )
+    assert found.mismatch_count == 1
+    synthetic.experiment["measurement"]["strict_order"] = False
+    assert _audit(synthetic).ok
+
+
+def test_with_several_ranks_an_update_is_compared_as_a_whole(synthetic):
+    synthetic.experiment["measurement"]["strict_order"] = True
+    synthetic.experiment["parallelism"] = {"data": 2}
+    _swapped(synthetic)
+    assert _audit(synthetic).ok
+    synthetic.experiment["optimization"] |= {"mini_batch_samples": 2, "micro_batch_samples": 1}  # two updates a step
+    for number, update in enumerate(synthetic.only("loss")):
+        update["update"] = number
+    found = _audit(synthetic)
+    order = [mismatch for mismatch in found.mismatches if "strict order" in mismatch]
+    assert [mismatch.partition(":")[0] for mismatch in order] == ["step 2"]

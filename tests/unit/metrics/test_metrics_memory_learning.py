@@ -1,6 +1,15 @@
 import pytest
 
-from rlmbench.metrics.learning import NativeMean, grad_norm_mean, native_sanity, reward_mean, weights_changed
+from rlmbench.metrics.learning import (
+    LogprobDifference,
+    NativeMean,
+    grad_norm_mean,
+    logprob_difference,
+    native_sanity,
+    reward_mean,
+    step_rewards,
+    weights_changed,
+)
 from rlmbench.metrics.memory import growth_per_step, peaks_by_stage
 from rlmbench.metrics.native import native_figures
 from rlmbench.metrics.selection import excluded_steps
@@ -56,6 +65,19 @@ def test_weights_changed_is_unknown_until_a_step_was_checked(tables_of):
     assert weights_changed(tables_of(_update(1, weights_changed=False), _update(2, weights_changed=True)).updates) is True
 
 
+def _loss(step, **fields):
+    rows = [[0, 0, "a", 5, 3], [0, 1, "a", 5, 2]]
+    return {"ev": "loss", "step": step, "update": 1, "t_ns": 1, "computed_tokens": 16, "rows": rows, **fields}
+
+
+def test_log_probs_of_trainer_and_rollout_engine_are_compared_by_token(tables_of):
+    seen = {"rollout_tokens": 5, "logprob_difference_sum": 0.5, "logprob_difference_max": 0.3}
+    more = {"rollout_tokens": 15, "logprob_difference_sum": 0.1, "logprob_difference_max": 0.04}
+    batches = tables_of(_loss(1, **seen), _loss(2, **seen), _loss(2, **more), _loss(3)).microbatches
+    assert logprob_difference(batches, [2, 3]) == LogprobDifference(mean=pytest.approx(0.6 / 20), maximum=0.3, tokens=20)
+    assert logprob_difference(batches, [3]) is None
+
+
 def test_grad_norm_is_the_actors_over_the_measured_steps(tables_of):
     tables = tables_of(
         _update(1, grad_norm=99.0), _update(2, grad_norm=1.0), _update(3, grad_norm=2.0), _update(2, role="critic", grad_norm=50.0)
@@ -74,7 +96,21 @@ def test_reward_is_the_mean_of_the_steps_means(tables_of):
         loss(2, [[0, 0, "a", 1, 1], [0, 1, "a", 1, 1]]),
         loss(3, [[1, 0, "b", 1, 1]]),
     )
-    assert reward_mean(tables.samples, [2, 3]).value == 0.75  # (0.5 + 1) / 2
+    by_step = step_rewards(tables.samples, tables.rewards)
+    assert by_step == {2: 0.5, 3: 1.0}
+    assert reward_mean(by_step, [2, 3]).value == 0.75  # (0.5 + 1) / 2
+
+
+def test_rewards_stand_for_samples_that_are_not_identified(tables_of):
+    """Two ranks report sample 0 of row 0 of step 2; in step 3 nobody knows which sample is which, and both count; step 4 took row 2 twice."""
+    rewards = (
+        {"ev": "reward", "step": 2, "t_ns": 1, "rows": [[0, 0, 1.0], [0, 1, 0.0]]},
+        {"ev": "reward", "step": 3, "t_ns": 3, "rows": [[1, None, 0.25], [1, None, 0.25], [1, None, 1.0]]},
+        {"ev": "reward", "step": 4, "t_ns": 4, "rows": [[2, 0, 1.0], [2, 0, 0.0], [2, 1, 0.5]]},
+        {"ev": "loss", "step": 2, "update": 0, "t_ns": 1, "computed_tokens": None, "rows": [[None, None, "a", 1, 1]]},
+    )
+    tables = tables_of({"rank-0": rewards, "rank-1": [{"ev": "reward", "step": 2, "t_ns": 2, "rows": [[0, 0, 1.0]]}]})
+    assert step_rewards(tables.samples, tables.rewards) == {2: 0.5, 3: 0.5, 4: 0.5}
 
 
 def test_native_sanity_takes_the_first_known_key(tables_of):
@@ -83,6 +119,14 @@ def test_native_sanity_takes_the_first_known_key(tables_of):
         {"ev": "native", "step": 1, "t_ns": 1, "values": {"objective/kl": 9.0}}, {"ev": "native", "step": 2, "t_ns": 1, "values": values}
     )
     assert native_sanity(tables.native, [2]) == {"kl": NativeMean(0.5, "objective/kl"), "entropy": NativeMean(3.0, "policy/entropy_avg")}
+
+
+def test_verls_timers_stand_beside_the_stages_that_they_time(tables_of):
+    tables = tables_of({"ev": "native", "step": 2, "t_ns": 1, "values": {"timing_s/adv": 0.5, "timing_s/ref": 1.0, "timing_s/gen": 3.0}})
+    figures = native_figures(tables.native, [2], {"advantage_s": 0.25, "rollout_s": 3.0}, {})
+    assert (figures["timing_s/adv"].canonical, figures["timing_s/adv"].ratio) == ("advantage_s", 2.0)
+    assert (figures["timing_s/gen"].canonical, figures["timing_s/gen"].ratio) == ("rollout_s", 1.0)
+    assert (figures["timing_s/ref"].canonical, figures["timing_s/ref"].ratio) == ("reference_logprob_s", None), "no such stage ran"
 
 
 def test_native_figures_stand_beside_the_canonical_ones(tables_of):

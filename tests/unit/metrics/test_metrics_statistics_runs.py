@@ -24,12 +24,18 @@ def simulated(runs, mean=1.0, spread=0.04, seed=1):
 
 
 def test_interval_of_three_runs_by_hand():
-    # 10, 11, 15: mean 12, standard deviation sqrt((4 + 1 + 9) / 2) = 2.6458, half width 4.303 x 2.6458 / sqrt(3) = 6.573.
-    # A resample of 3 runs is 10 10 10 in 1 of 27 cases, more than 2.5%: its percentiles are the smallest and the largest run, 2 below
-    # and 3 above the mean. Stretched to 2 x 6.573 = 13.146 in all: 2/5 of it below, 3/5 above.
+    # 10, 11, 15: mean 12, standard deviation sqrt((4 + 1 + 9) / 2) = 2.6458; half width of the mean's logarithm
+    # 4.303 x 2.6458 / 12 / sqrt(3) = 0.54775. A resample of 3 runs is 10 10 10 in 1 of 27 cases, more than 2.5%: its percentiles are
+    # the smallest and the largest run, ln(10/12) = -0.18232 and ln(15/12) = 0.22314. Stretched from 0.40546 to 2 x 0.54775:
+    # 2.7019 times, so 12 exp(-0.49261) = 7.332 to 12 exp(0.60290) = 21.929.
     estimate = mean_over_runs([10, 11, 15])
     assert (estimate.value, estimate.n) == (12, 3)
-    assert (estimate.low, estimate.high) == pytest.approx((12 - 0.4 * 13.146, 12 + 0.6 * 13.146), abs=0.01)
+    assert (estimate.low, estimate.high) == pytest.approx((7.332, 21.929), abs=0.01)
+
+
+def test_a_rate_is_positive_however_few_its_runs():
+    estimate = mean_over_runs([10, 20])
+    assert 0 < estimate.low < 10 and estimate.high > 20
 
 
 def test_one_run_has_no_interval_and_none_has_no_mean():
@@ -61,7 +67,9 @@ def test_permutation_by_hand():
     assert permutation_p([1, 1], [1, 1]) == 1.0
 
 
-@pytest.mark.parametrize(("runs_a", "runs_b", "p"), [(1, 1, 1.0), (2, 2, 1 / 3), (3, 3, 0.1), (4, 4, 2 / 70), (3, 5, 2 / 56), (5, 5, 2 / 252)])
+@pytest.mark.parametrize(
+    ("runs_a", "runs_b", "p"), [(1, 1, 1.0), (2, 2, 1 / 3), (3, 3, 0.1), (4, 4, 2 / 70), (3, 5, 2 / 56), (5, 5, 2 / 252)]
+)
 def test_attainable_p_is_met_by_groups_that_do_not_overlap(runs_a, runs_b, p):
     assert attainable_p(runs_a, runs_b) == pytest.approx(p)
     apart = permutation_p(range(1, runs_a + 1), range(100, 100 + runs_b))
@@ -122,7 +130,7 @@ def test_plain_percentile_bootstrap_would_not():
     covered = {}
     for runs in (2, 3, 5):
         resamples = np.array(list(product(range(runs), repeat=runs)))  # all of them
-        low, high = np.percentile(simulated(runs)[:, resamples].mean(axis=2), [2.5, 97.5], axis=1)
+        low, high = np.percentile(simulated(runs)[:500, resamples].mean(axis=2), [2.5, 97.5], axis=1)
         covered[runs] = np.mean((low <= 1) & (high >= 1))
     assert covered == {2: pytest.approx(0.48, abs=0.03), 3: pytest.approx(0.68, abs=0.03), 5: pytest.approx(0.85, abs=0.03)}
 

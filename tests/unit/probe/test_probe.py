@@ -151,6 +151,13 @@ def test_the_probe_charges_its_own_work_once(probed):
     assert step["end_ns"] - step["start_ns"] >= 50e6  # 30 of ours and 20 of the framework's
 
 
+def test_a_worker_says_what_it_turns_out_to_be_and_a_driver_stays_one(probed):
+    script = "from rlmbench_probe import recorder; recorder.become('trainer', 3); recorder.become('engine')"
+    worker = probed(script, hooks="def role(): return 'worker'\ndef hooks(): return []")
+    assert [(event["role"], event["rank"]) for event in worker.of("role")] == [("trainer", 3)]
+    assert probed(script).of("role")[1:] == [], "nothing new: the first part counts"
+
+
 def test_a_step_that_was_left_did_not_finish(probed):
     """An exception in step 2 ends the process: step 1 is whole, step 2 must not enter any mean."""
     result = probed("from rlmbench_probe import recorder; recorder.next_step(); recorder.next_step(); raise SystemExit(1)")

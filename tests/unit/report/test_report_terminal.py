@@ -123,6 +123,7 @@ def test_checks_warn_below_their_limits(finished) -> None:
         "Probe overhead": "ok",
         "Measured steps": "ok",
         "Weights": "ok",
+        "Weight sync": "none",
         "Fidelity": "warn",
         "Versions": "ok",
         "Hooks": "none",

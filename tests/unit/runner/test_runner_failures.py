@@ -69,6 +69,8 @@ def fixture(name: str) -> str:
         ("torchrun_raises", FailureClass.FRAMEWORK_ERROR),
         ("torchrun_killed", FailureClass.KILLED),
         ("torchrun_segv", FailureClass.CRASH),
+        ("ray_actor_killed", FailureClass.KILLED),
+        ("ray_actor_segv", FailureClass.CRASH),
     ],
 )
 def test_exit_code_1_is_classified_by_its_first_cause(name: str, expected: FailureClass) -> None:
@@ -120,6 +122,14 @@ def test_ranks_waiting_for_one_out_of_memory_are_no_hang() -> None:
 def test_a_rank_killed_for_memory() -> None:
     found = failure(outcome(exit_code=1, oom_kills=1), fixture("torchrun_killed"))
     assert (found.failure_class, found.signal, found.exit_code) == (FailureClass.OUT_OF_MEMORY_HOST, "SIGKILL", 1)
+
+
+def test_a_ray_worker_that_was_killed() -> None:
+    found = failure(outcome(exit_code=1), fixture("ray_actor_killed"))
+    assert found.message == "a worker process died without an error in step 3, stage actor_update"
+    assert found.first_cause == "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    assert failure(outcome(exit_code=1, oom_kills=1), fixture("ray_actor_killed")).failure_class is FailureClass.OUT_OF_MEMORY_HOST
+    assert failure(outcome(exit_code=1), fixture("ray_actor_segv")).message == "ended by SIGSEGV in step 3, stage actor_update"
 
 
 def test_success_is_no_failure_but_a_server_s_end_is() -> None:

@@ -27,6 +27,8 @@ def log(name: str) -> str:
         ("torchrun_raises", "ValueError: reward 7 has no prompt"),  # behind a progress bar, with a rank's prefix
         ("torchrun_killed", "local rank 1 was ended by SIGKILL (torchrun)"),  # rank 0 only noticed
         ("torchrun_segv", "local rank 1 was ended by SIGSEGV (torchrun)"),
+        ("ray_actor_killed", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+        ("ray_actor_segv", "TaskRunner pid=29830 received SIGSEGV (Ray)"),  # its driver only noticed
     ],
 )
 def test_first_cause_of_real_logs(name: str, expected: str) -> None:

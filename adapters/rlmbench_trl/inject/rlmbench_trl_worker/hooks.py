@@ -9,7 +9,7 @@ import os
 import sys
 
 from rlmbench_plan import job, prompt_hash
-from rlmbench_probe import Gap, Hook, after_import, recorder, weights
+from rlmbench_probe import Gap, Hook, after_import, logprobs, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.patching import guarded, replace
 from rlmbench_shims import vllm_cpu
@@ -232,7 +232,8 @@ def loss(args, kwargs):
         "computed_tokens": len(prompts) * (prompts.shape[1] + mask.shape[1]),
     }  # fmt: skip
     batch = (prompts.tolist(), prompt_mask.tolist(), mask.sum(1).tolist(), names)
-    recorder.later(lambda: {**event, "rows": [loss_row(*sample) for sample in zip(*batch)]})
+    apart = logprobs.difference(inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps"), mask)
+    recorder.later(lambda: {**event, **logprobs.fields(apart), "rows": [loss_row(*sample) for sample in zip(*batch)]})
 
 
 def loss_row(ids, keep, response_tokens, name):

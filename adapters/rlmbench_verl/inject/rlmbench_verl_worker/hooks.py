@@ -8,10 +8,12 @@
 
 import os
 import sys
+import time
 
 from rlmbench_plan import prompt_hash
 from rlmbench_probe import AsyncHook, Hook, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
+from rlmbench_probe.recorder import FLUSH_S
 from rlmbench_shims import vllm_cpu
 
 from rlmbench_verl_worker import legacy
@@ -29,14 +31,14 @@ def role():
 def hooks():
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         vllm_cpu.install()
-    first_version = legacy.hooks(facts, batch_rewards, awaits_rollouts)
-    return [*startup_hooks(), *driver_hooks(), *first_version, *worker_hooks(), *rollout_hooks(), *vllm_engine_hooks()]
+    if os.environ.get("RLMBENCH_VERL_TRAINER") == "v0":
+        driver = [log_hook(), *legacy.hooks(facts, batch_rewards, awaits_rollouts, end_steps)]
+    else:
+        driver = driver_hooks()
+    return [*startup_hooks(), *driver, *worker_hooks(), *rollout_hooks(), *vllm_engine_hooks()]
 
 
-def now():
-    from time import monotonic_ns
-
-    return monotonic_ns()
+now = time.monotonic_ns
 
 
 # -- the driver
@@ -46,13 +48,9 @@ def startup_hooks():
     return [
         Hook("ray._private.worker:init", "startup", name="ray_init", optional=True),
         Hook("transfer_queue:init", startup_only, name="start_transfer_queue", optional=True),
-        Hook(TRAINER + "init", "startup", name="trainer_init", before=lead),
-        Hook(TRAINER + "_init_dataloader", "startup", name="dataloader"),
         Hook("verl.single_controller.ray.base:RayWorkerGroup.__init__", "startup", name="start_workers"),
         Hook("verl.single_controller.ray.base:RayWorkerGroup.execute_all_sync", startup_only, name="initialize_workers", optional=True),
         Hook("verl.workers.rollout.llm_server:LLMServerManager.create", "startup", name="start_rollout_engine", optional=True),
-        Hook("verl.trainer.ppo.v1.trainer_sync:PPOTrainerSync.on_init_end", "startup", name="first_weight_sync"),
-        Hook("verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync.on_init_end", "startup", name="first_weight_sync"),
     ]
 
 
@@ -66,7 +64,10 @@ def driver_hooks():
         "verl.trainer.ppo.v1.trainer_colocate_async:PPOTrainerColocateAsync.",
     )
     return [
-        Hook(TRAINER + "fit", before=facts, after=lambda args, kwargs, result: recorder.end_steps()),
+        Hook(TRAINER + "init", "startup", name="trainer_init", before=lead),
+        Hook(TRAINER + "_init_dataloader", "startup", name="dataloader"),
+        *(Hook(mode + "on_init_end", "startup", name="first_weight_sync") for mode in modes),
+        Hook(TRAINER + "fit", before=facts, after=end_steps),
         Hook(TRAINER + "on_step_begin", before=lambda args, kwargs: recorder.next_step()),
         Hook(TRAINER + "prepare_step", "data"),
         Hook(TRAINER + "_fetch_one_gen_batch", "data", after=name_prompts),
@@ -86,9 +87,19 @@ def driver_hooks():
         Hook(TRAINER + "_save_checkpoint", "checkpoint"),
         Hook(TRAINER + "_validate", "validation"),
         Hook(TRAINER + "_compute_metrics", "bookkeeping"),
-        Hook("verl.utils.tracking:Tracking.log", "bookkeeping", name="log", before=native_metrics),
+        log_hook(),
         Hook("transfer_queue:kv_clear", clear_stage, name="kv_clear", optional=True),
     ]
+
+
+def log_hook():
+    return Hook("verl.utils.tracking:Tracking.log", "bookkeeping", name="log", before=native_metrics)
+
+
+def end_steps(args, kwargs, result):
+    """Ray kills its workers when the trainer ends: give them the time to write what they recorded last."""
+    recorder.end_steps()
+    time.sleep(4 * FLUSH_S)
 
 
 def clear_stage(args, kwargs):
@@ -220,11 +231,17 @@ def after_update(args, kwargs, result):
 def loss(args, kwargs):
     """One micro-batch as the policy's loss receives it; which step it belongs to follows from the time."""
     data = kwargs["data"] if "data" in kwargs else args[2]
-    prompts, masks, ids = (rows_of(data[name]) for name in ("prompts", "response_mask", "input_ids"))
-    batch = [(prompt.tolist(), int(mask.sum())) for prompt, mask in zip(prompts, masks)]
+    masks, ids = rows_of(data["response_mask"]), rows_of(data["input_ids"])
+    kept = [int(mask.sum()) for mask in masks]
+    batch = [(prompt.tolist(), response) for prompt, response in zip(prompts_of(data["prompts"], ids, kept), kept)]
     widest = max(int(row.numel()) for row in ids)
     event = {"ev": "loss", "step": 0, "update": recorder.update + 1, "t_ns": now(), "computed_tokens": len(batch) * widest}
-    recorder.later(lambda: {**event, "rows": [[None, None, prompt_hash(prompt), len(prompt), kept] for prompt, kept in batch]})
+    recorder.later(lambda: {**event, "rows": [[None, None, prompt_hash(prompt), len(prompt), response] for prompt, response in batch]})
+
+
+def prompts_of(prompts, ids, responses):
+    """V0 pads them on the left; its ids hold no padding, and end with the response."""
+    return rows_of(prompts) if prompts.is_nested else [row[: row.numel() - length] for row, length in zip(ids, responses)]
 
 
 def rows_of(tensor):

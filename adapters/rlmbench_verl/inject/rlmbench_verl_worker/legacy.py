@@ -11,39 +11,27 @@ TRAINER = MODULE + "RayPPOTrainer."
 MANAGER = "verl.checkpoint_engine.base:CheckpointEngineManager."
 GENERATE = "verl.experimental.agent_loop.agent_loop:AgentLoopManager.generate_sequences"
 
-_trainer = []
-
-
-def leads():
-    """Whether this process drives V0's loop. V1 calls some of the same functions, inside spans of its own."""
-    return bool(_trainer)
-
-
-def only_here(stage):
-    return lambda args, kwargs: stage if leads() else None
-
 
 def lead(args, kwargs):
-    _trainer.append(args[0])
     recorder.lead()
 
 
-def sync_stage(args, kwargs):
-    """Weights before the first step are part of the start."""
-    return ("weight_sync" if recorder.step else "startup") if leads() else None
+def from_first_step(stage):
+    """What comes before the first step is part of the start."""
+    return lambda args, kwargs: stage if recorder.step else "startup"
 
 
-def hooks(facts, rewards, awaits_rollouts):
+def hooks(facts, rewards, awaits_rollouts, end_steps):
     """The hooks, with what V1's driver uses as well."""
     return [
         Hook(TRAINER + "init_workers", "startup", name="trainer_init", before=lead),
-        Hook(TRAINER + "fit", before=facts, after=lambda args, kwargs, result: recorder.end_steps()),
-        Hook(TRAINER + "_start_profiling", before=lambda args, kwargs: recorder.next_step()),
+        Hook(TRAINER + "fit", before=facts, after=end_steps),
+        Hook(TRAINER + "_start_profiling", "bookkeeping", before=lambda args, kwargs: recorder.next_step()),
         Gap(TRAINER + "_start_profiling", "data", name="next_batch"),  # outside the hook above, so it ends the step before
-        Hook(GENERATE, only_here("generation"), fields=awaits_rollouts),
-        Gap(GENERATE, "data", name="make_batch", when=leads),
-        Hook(MANAGER + "sleep_replicas", only_here("offload")),
-        Hook(MANAGER + "update_weights", sync_stage),
+        Hook(GENERATE, "generation", fields=awaits_rollouts),
+        Gap(GENERATE, "data", name="make_batch"),
+        Hook(MANAGER + "sleep_replicas", from_first_step("offload")),
+        Hook(MANAGER + "update_weights", from_first_step("weight_sync")),
         Hook(TRAINER + "_balance_batch", "data"),
         Gap(TRAINER + "_balance_batch", "data", name="join_batch"),
         Hook(MODULE + "extract_reward", "reward"),
@@ -52,11 +40,11 @@ def hooks(facts, rewards, awaits_rollouts):
         Hook(TRAINER + "_compute_ref_log_prob", "reference_logprob"),
         Gap(TRAINER + "_compute_ref_log_prob", "bookkeeping", name="entropy"),
         Hook(TRAINER + "_compute_values", "values"),
-        Hook(MODULE + "compute_advantage", only_here("advantage"), before=lambda *call: rewards(*call) if leads() else None),
-        Gap(MODULE + "compute_advantage", "advantage", name="scores", when=leads),
+        Hook(MODULE + "compute_advantage", "advantage", before=rewards),
+        Gap(MODULE + "compute_advantage", "advantage", name="scores"),
         Hook(TRAINER + "_update_critic", "critic_update"),
         Hook(TRAINER + "_update_actor", "actor_update"),
         Hook(TRAINER + "_save_checkpoint", "checkpoint"),
         Hook(TRAINER + "_validate", "validation"),
-        Gap("verl.utils.tracking:Tracking.log", "bookkeeping", name="metrics", when=leads),
+        Gap("verl.utils.tracking:Tracking.log", "bookkeeping", name="metrics"),
     ]
