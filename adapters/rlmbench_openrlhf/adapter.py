@@ -107,6 +107,7 @@ class OpenRLHFAdapter:
             "verifier": verifier.__file__,
             "replay": experiment.workload.replay is not None,
             "top_k": experiment.workload.sampling.top_k,
+            "rollout_logprobs": comparable_logprobs(experiment),
             "steps": experiment.measurement.steps,
             "version": VERSION,
             "devices": devices,
@@ -128,6 +129,12 @@ class OpenRLHFAdapter:
             flags |= {"critic.model_name_or_path": str(inputs.model_dir)}
         argv = (str(inputs.python), "-m", f"{PACKAGE}.launch", *arguments(flags))
         return Launch((Process("trainer", argv, {**env, **ray.env}),), ray.scratch)
+
+
+def comparable_logprobs(experiment: Experiment) -> bool:
+    """Whether vLLM's log-probs are those of the policy: it gives them before temperature, top-p and top-k."""
+    sampling = experiment.workload.sampling
+    return (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
 
 
 def extensions(python: Path) -> dict[str, str]:

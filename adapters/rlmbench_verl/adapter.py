@@ -118,7 +118,12 @@ class VerlAdapter:
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         native = inputs.run_dir / "native"
-        job = {"plan": str(inputs.plan_path), "verifier": verifier.__file__, "replay": experiment.workload.replay is not None}
+        job = {
+            "plan": str(inputs.plan_path),
+            "verifier": verifier.__file__,
+            "replay": experiment.workload.replay is not None,
+            "mini_batch_samples": experiment.optimization.mini_batch_samples,
+        }
         (inputs.run_dir / "job.json").write_text(json.dumps(job, indent=1))
         data = inputs.run_dir / "train.parquet"
         if inputs.plan_path.is_file():
@@ -134,6 +139,7 @@ class VerlAdapter:
             **(CPU if inputs.device == "cpu" else {}),
             "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
             "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
+            **({"RLMBENCH_STRICT_ORDER": "1"} if experiment.measurement.strict_order else {}),
             "RLMBENCH_VERL_TRAINER": "v0" if main_module(experiment) == V0_MODULE and not translation.native["trainer.use_v1"] else "v1",
         }
         ray = ray_cluster(inputs, env, logical_cpus=LOGICAL_CPUS, logical_gpus=experiment.parallelism.data)

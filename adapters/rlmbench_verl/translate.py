@@ -244,9 +244,12 @@ def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
-    ledger.supported_if(
-        not measure.strict_order, "measurement.strict_order", "off", "verl sorts a step by length; plan order is not driven yet"
-    )
+    if not measure.strict_order:
+        ledger.exact("measurement.strict_order", reason="verl sorts a step's samples so that ranks get about as many tokens")
+    elif trainer(experiment) is Trainer.SYNC:
+        ledger.exact("measurement.strict_order", reason="samples are put back into plan order after verl has balanced them")
+    else:
+        ledger.unsupported("measurement.strict_order", "plan order is kept in verl's synchronous V1 trainer only")
 
 
 def _fixed(ledger: Ledger, experiment: Experiment, device: str) -> None:

@@ -9,7 +9,7 @@ from rlmbench.comparison.configurations import Group, device_of
 from rlmbench.comparison.differences import asked_differently
 from rlmbench.comparison.evidence import Evidence
 from rlmbench.comparison.figures import Configuration, Difference, Reason, Severity, Verdict
-from rlmbench.metrics.learning import SYNC_TOLERANCE
+from rlmbench.metrics.learning import sync_tolerance
 from rlmbench.metrics.statistics import ALPHA, attainable_p, runs_needed
 
 LOAD_PER_CORE = 0.75
@@ -215,21 +215,13 @@ def _broken_sync(run: Evidence) -> str | None:
     """
     counted, logged = run.summary.learning.logprob_difference, run.summary.learning.native.get("logprob_difference")
     apart = counted.mean if counted else logged.value if logged else None
-    dtype, limit = _coarsest(run)
+    asked = str(run.experiment["model"]["dtype"])
+    dtype, limit = sync_tolerance([asked, *run.facts.get("weights_dtype", ()), *run.facts.get("rollout_dtype", ())])
     if apart is not None and apart > limit:
         return f"rollout and training log-probs differ by {apart:.3g} on average, rounding in {dtype} explains {limit:g}"
     if False in run.facts.get("weights_synced", ()):
         return "a weight sync was checked inside the run and failed"
     return None
-
-
-def _coarsest(run: Evidence) -> tuple[str, float]:
-    """The coarsest type at work and what its rounding explains: a framework without float32 works in bfloat16 when asked for it."""
-    stated = [*run.facts.get("weights_dtype", ()), *run.facts.get("rollout_dtype", ())]
-    asked = str(run.experiment["model"]["dtype"])
-    known = [dtype for dtype in (asked, *stated) if dtype in SYNC_TOLERANCE] or ["bfloat16"]
-    coarsest = max(known, key=lambda dtype: SYNC_TOLERANCE[dtype])
-    return coarsest, SYNC_TOLERANCE[coarsest]
 
 
 def _throttling(pair: Pair, names: Names) -> Iterable[Reason]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from rlmbench.conformance.finding import Finding, finding
-from rlmbench.metrics.learning import SYNC_TOLERANCE
 from rlmbench.records.store import Run, load
 
 LEARNING_RATE = 1e-2
@@ -86,7 +85,7 @@ def _good_run(suite: str, ended: Ended) -> Iterator[Finding]:
     low = [] if coverage is not None and coverage >= COVERAGE_ENOUGH else [f"coverage {coverage}: below {COVERAGE_ENOUGH:.0%}"]
     yield finding(f"{suite}: spans cover the steps", low, f"at least {coverage:.1%} of each step" if coverage else "")
     yield finding(f"{suite}: spans nest", [*summary["violations"], *_outside_parent(ended.run)], "in each other, and add up to the steps")
-    yield weights_follow(suite, summary, ended.run.manifest.experiment["model"]["dtype"])
+    yield weights_follow(suite, summary)
     hooks = summary["hooks"]
     yield finding(
         f"{suite}: hooks attach", [f"{hook['name']}: {hook['reason']}" for hook in hooks["missing"]], f"{len(hooks['attached'])} attached"
@@ -94,7 +93,7 @@ def _good_run(suite: str, ended: Ended) -> Iterator[Finding]:
     yield _nothing_left(f"{suite}: nothing is left", ended)
 
 
-def weights_follow(suite: str, summary: dict[str, Any], dtype: str) -> Finding:
+def weights_follow(suite: str, summary: dict[str, Any]) -> Finding:
     """Whether updates move the weights, and the rollout engine follows."""
     check = f"{suite}: weights change, and the rollout engine follows"
     learned = summary["learning"]
@@ -102,11 +101,11 @@ def weights_follow(suite: str, summary: dict[str, Any], dtype: str) -> Finding:
     apart = learned["logprob_difference"]
     if apart is None:
         return finding(check, wrong, "weights change; no log-probs of a rollout engine reach the loss, so that a sync cannot be checked")
-    if apart["mean"] > SYNC_TOLERANCE[dtype]:
+    if apart["mean"] > apart["tolerance"]:
         wrong.append(
-            f"its log-probs are {apart['mean']:.2g} off the trainer's, where rounding in {dtype} explains {SYNC_TOLERANCE[dtype]:g}"
+            f"its log-probs are {apart['mean']:.2g} off the trainer's, where rounding in {apart['dtype']} explains {apart['tolerance']:g}"
         )
-    return finding(check, wrong, f"log-probs {apart['mean']:.2g} apart over {apart['tokens']} tokens in {dtype}")
+    return finding(check, wrong, f"log-probs {apart['mean']:.2g} apart over {apart['tokens']} tokens in {apart['dtype']}")
 
 
 def _outside_parent(run: Run) -> list[str]:

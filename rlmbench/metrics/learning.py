@@ -5,7 +5,8 @@ Source: `samples` (rewards as they entered the advantage), `updates`, and the fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -33,6 +34,17 @@ SYNC_TOLERANCE: dict[str, float] = {"float32": 1e-3, "bfloat16": 2e-2}
 Two engines with different kernels were seen 0.0007 to 0.0011 apart in bfloat16 and 2e-7 in float32 on equal weights, at tiny scale on a CPU;
 larger models accumulate more rounding, hence more than ten times that.
 """
+
+
+def sync_tolerance(dtypes: Iterable[str]) -> tuple[str, float]:
+    """The coarsest of the types that were at work, and what its rounding explains (`SYNC_TOLERANCE`).
+
+    A framework without float32 works in bfloat16 when it is asked for float32, so the types that a run states count too.
+    Unknown types are left out; with none known it is bfloat16.
+    """
+    known = [dtype for dtype in dtypes if dtype in SYNC_TOLERANCE] or ["bfloat16"]
+    coarsest = max(known, key=lambda dtype: SYNC_TOLERANCE[dtype])
+    return coarsest, SYNC_TOLERANCE[coarsest]
 
 
 @dataclass(frozen=True)
@@ -72,23 +84,37 @@ def grad_norm_mean(updates: pd.DataFrame, steps: Collection[int]) -> float | Non
 
 @dataclass(frozen=True)
 class LogprobDifference:
-    """|trainer's log-prob - rollout engine's| over the response tokens that reached the loss."""
+    """|trainer's log-prob - rollout engine's| over response tokens, and the mean that rounding in `dtype` explains."""
 
     mean: float
     maximum: float
     tokens: int
+    dtype: str
+    tolerance: float
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether rounding alone explains the mean; if not, the engine did not have the trainer's weights."""
+        return self.mean <= self.tolerance
 
 
-def logprob_difference(microbatches: pd.DataFrame, steps: Collection[int]) -> LogprobDifference | None:
+def logprob_difference(logprobs: pd.DataFrame, steps: Collection[int], dtypes: Iterable[str]) -> LogprobDifference | None:
     """The difference over `steps`; None where no rollout engine's log-probs reached the loss.
 
     Both are of the policy before the step's updates, so it holds rounding alone as long as weights are synced.
     """
-    seen = microbatches[microbatches["step"].isin(steps)].dropna(subset=["rollout_tokens", "logprob_difference_sum"])
-    tokens = int(seen["rollout_tokens"].sum()) if len(seen) else 0
+    seen = logprobs[logprobs["step"].isin(steps)].dropna(subset=["difference_sum"])
+    tokens = int(seen["tokens"].sum())
     if not tokens:
         return None
-    return LogprobDifference(float(seen["logprob_difference_sum"].sum()) / tokens, float(seen["logprob_difference_max"].max()), tokens)
+    mean, largest = float(seen["difference_sum"].sum()) / tokens, float(seen["difference_max"].max())
+    return LogprobDifference(mean, largest, tokens, *sync_tolerance(dtypes))
+
+
+def dtypes_at_work(asked: str, facts: pd.DataFrame) -> list[str]:
+    """The model's type as asked for, and those that processes of the run stated of weights and rollout engine."""
+    stated = facts[facts["name"].isin(["weights_dtype", "rollout_dtype"])]["value"]
+    return [asked, *(str(json.loads(text)) for text in stated)]
 
 
 def native_sanity(native: pd.DataFrame, steps: Collection[int]) -> dict[str, NativeMean]:

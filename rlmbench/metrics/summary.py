@@ -92,7 +92,9 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
             reward=learning.reward_mean(measured.rewards, measured.steps),
             grad_norm=learning.grad_norm_mean(run.updates, measured.steps),
             weights_changed=learning.weights_changed(run.updates),
-            logprob_difference=learning.logprob_difference(run.microbatches, measured.steps),
+            logprob_difference=learning.logprob_difference(
+                run.logprobs, measured.steps, learning.dtypes_at_work(run.experiment.model.dtype, run.facts)
+            ),
             native=learning.native_sanity(run.native, measured.steps),
         ),
         workers=_workers(measured),

@@ -31,7 +31,7 @@ def join_steps(frames: dict[str, pd.DataFrame]) -> None:
     driver = str(steps["process"].iloc[0])
     windows = steps[steps["process"] == driver].sort_values("start_ns")
     offsets = clock_offsets_ns(frames["processes"], driver)
-    for name, time in (("spans", "start_ns"), ("microbatches", "t_ns"), ("rewards", "t_ns"), ("updates", "t_ns")):
+    for name, time in (("spans", "start_ns"), ("microbatches", "t_ns"), ("rewards", "t_ns"), ("logprobs", "t_ns"), ("updates", "t_ns")):
         frame = frames[name]
         unknown = (frame["step"] == 0) & (frame["process"] != driver) & frame[time].notna()
         if unknown.any():

@@ -26,10 +26,6 @@ def read_events(folder: Path) -> Rows:
     return rows
 
 
-ROLLOUT_LOGPROBS = ("rollout_tokens", "logprob_difference_sum", "logprob_difference_max")
-"""What a loss event says of the rollout engine's log-probs beside the trainer's (rlmbench_probe/logprobs.py)."""
-
-
 class _ProcessFile:
     """The events of one process on their way into the tables."""
 
@@ -99,7 +95,7 @@ class _ProcessFile:
         names = ("row", "sample", "prompt_hash", "prompt_tokens", "response_tokens")
         samples = [self._row("samples", {**place, **dict(zip(names, row, strict=True))}) for row in event["rows"]]
         valid = sum(row[3] + row[4] for row in event["rows"])
-        optional = {name: event.get(name) for name in ("t_ns", "computed_tokens", *ROLLOUT_LOGPROBS)}
+        optional = {name: event.get(name) for name in ("t_ns", "computed_tokens")}
         self._add("microbatches", {**place, **optional, "samples": len(samples), "valid_tokens": valid})
         self._rows["samples"].extend(samples)
         self._micro_batches[event["step"]] += 1
@@ -132,6 +128,9 @@ class _ProcessFile:
     def _take_hook(self, event: Mapping[str, Any]) -> None:
         self._add("hooks", event)
 
+    def _take_logprobs(self, event: Mapping[str, Any]) -> None:
+        self._add("logprobs", event)
+
     def _take_update(self, event: Mapping[str, Any]) -> None:
         self._add("updates", event)
 
@@ -145,6 +144,7 @@ _TAKE = {
     "step": _ProcessFile._take_step,
     "loss": _ProcessFile._take_loss,
     "reward": _ProcessFile._take_reward,
+    "logprobs": _ProcessFile._take_logprobs,
     "update": _ProcessFile._take_update,
     "native": _ProcessFile._take_native,
     "fact": _ProcessFile._take_fact,

@@ -86,9 +86,6 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "samples": INT,
         "valid_tokens": INT,
         "computed_tokens": INT_OR_NULL,
-        "rollout_tokens": INT_OR_NULL,
-        "logprob_difference_sum": FLOAT_OR_NULL,
-        "logprob_difference_max": FLOAT_OR_NULL,
     },
     "samples": {
         "process": TEXT,
@@ -109,6 +106,14 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "row": INT_OR_NULL,
         "sample": INT_OR_NULL,
         "reward": FLOAT_OR_NULL,
+    },
+    "logprobs": {
+        "process": TEXT,
+        "step": INT,
+        "t_ns": INT_OR_NULL,
+        "tokens": INT,
+        "difference_sum": FLOAT_OR_NULL,
+        "difference_max": FLOAT_OR_NULL,
     },
     "updates": {
         "process": TEXT,

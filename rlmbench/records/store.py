@@ -119,6 +119,11 @@ class Run:
         return self.tables.rewards
 
     @property
+    def logprobs(self) -> pd.DataFrame:
+        """How far the rollout engine's log-probs are from the trainer's, a row for each batch in which both were seen."""
+        return self.tables.logprobs
+
+    @property
     def updates(self) -> pd.DataFrame:
         """One row per optimizer step and process."""
         return self.tables.updates

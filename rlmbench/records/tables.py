@@ -35,6 +35,7 @@ class Tables:
     microbatches: pd.DataFrame
     samples: pd.DataFrame
     rewards: pd.DataFrame
+    logprobs: pd.DataFrame
     updates: pd.DataFrame
     native: pd.DataFrame
     facts: pd.DataFrame

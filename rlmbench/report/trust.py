@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rlmbench.metrics.learning import SYNC_TOLERANCE
 from rlmbench.report import numbers, words
 from rlmbench.report.parts import Check, State
 
@@ -27,7 +26,7 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _probe(summary),
         _measured(summary),
         _weights(summary),
-        _weight_sync(summary, manifest),
+        _weight_sync(summary),
         _fidelity(manifest),
         _versions(manifest),
         _hooks(summary),
@@ -119,19 +118,15 @@ def _weights(summary: RunSummary) -> Check:
     return Check("Weights", "ok", "changed by the optimizer") if changed else Check("Weights", "bad", "did not change: nothing was trained")
 
 
-def _weight_sync(summary: RunSummary, manifest: Manifest) -> Check:
+def _weight_sync(summary: RunSummary) -> Check:
     """Whether the rollout engine's log-probs follow the trainer's."""
     found = summary.learning.logprob_difference
     if found is None:
         return Check("Weight sync", "none", numbers.absent(summary.absent.get("learning.logprob_difference")))
-    dtype = str(manifest.experiment.get("model", {}).get("dtype"))
-    limit = SYNC_TOLERANCE.get(dtype)
     text = f"log-probs of trainer and rollout engine differ by {numbers.plain(found.mean)} on average over {found.tokens:,} tokens"
-    if limit is None:
-        return Check("Weight sync", "none", f"{text}; what rounding explains in {dtype} is not known")
-    if found.mean > limit:
-        return Check("Weight sync", "bad", f"{text}: more than {limit:g}, which rounding in {dtype} explains")
-    return Check("Weight sync", "ok", f"{text}, as rounding in {dtype} explains")
+    if not found.is_rounding:
+        return Check("Weight sync", "bad", f"{text}: more than {found.tolerance:g}, which rounding in {found.dtype} explains")
+    return Check("Weight sync", "ok", f"{text}, as rounding in {found.dtype} explains")
 
 
 def _fidelity(manifest: Manifest) -> Check:

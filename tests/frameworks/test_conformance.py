@@ -56,6 +56,6 @@ def test_a_rollout_engine_left_behind_is_seen(tmp_path: Path, monkeypatch: pytes
     summary = rlmbench.summarize(run)
     assert summary.audit is not None and summary.audit.ok
     assert {check.name: check.state for check in checks(summary, run.manifest)}["Weight sync"] == "bad"
-    seen = weights_follow("gsm8k_grpo", summary.model_dump(mode="json"), run.manifest.experiment["model"]["dtype"])
+    seen = weights_follow("gsm8k_grpo", summary.model_dump(mode="json"))
     assert not seen.ok
     assert "off the trainer's, where rounding in float32 explains 0.001" in seen.evidence

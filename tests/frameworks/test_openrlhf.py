@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def agent_says(tmp_path, verifier: str, **job: Any) -> subprocess.CompletedProce
     plan = {"group_size": 3, "rows": [{"step": 1, "prompt_hash": "h", "response_tokens": [5, 2, 9], "rewards": [0.5, 0.25, 1.0]}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "verifier.py").write_text(verifier)
-    content = {"plan": str(tmp_path / "plan.json"), "verifier": str(tmp_path / "verifier.py"), "top_k": 0, **job}
+    content = {"plan": str(tmp_path / "plan.json"), "verifier": str(tmp_path / "verifier.py"), "top_k": 0, "rollout_logprobs": False, **job}
     (tmp_path / "job.json").write_text(json.dumps(content))
     return in_environment("-c", AGENT, env={"RLMBENCH_JOB": str(tmp_path / "job.json")})
 
@@ -143,12 +144,12 @@ def test_a_reward_that_raises_is_not_swallowed(tmp_path):
 
 def launch_says(tmp_path, **job: Any) -> subprocess.CompletedProcess[str]:
     (tmp_path / "plan.json").write_text(json.dumps({"group_size": 1, "rows": []}))
-    folder = f"/tmp/rlmbench-test-{os.getpid()}"
-    init = {"address": "local", "include_dashboard": False, "num_cpus": 2, "num_gpus": 1, "object_store_memory": 10**8, "_temp_dir": folder}
-    content = {"plan": str(tmp_path / "plan.json"), "version": VERSION, "devices": 1, "ray_init": init, **job}
-    (tmp_path / "job.json").write_text(json.dumps(content))
-    env = {"RLMBENCH_JOB": str(tmp_path / "job.json"), "CUDA_VISIBLE_DEVICES": "0", "RAY_ADDRESS": "local", "RAY_TMPDIR": folder}
-    return in_environment("-m", "rlmbench_openrlhf_worker.launch", env=env, cwd=tmp_path)
+    init = {"address": "local", "include_dashboard": False, "num_cpus": 2, "num_gpus": 1, "object_store_memory": 10**8}
+    with tempfile.TemporaryDirectory(prefix="rlmbench-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short: it holds sockets
+        content = {"plan": str(tmp_path / "plan.json"), "version": VERSION, "devices": 1, "ray_init": {**init, "_temp_dir": folder}, **job}
+        (tmp_path / "job.json").write_text(json.dumps(content))
+        env = {"RLMBENCH_JOB": str(tmp_path / "job.json"), "CUDA_VISIBLE_DEVICES": "0", "RAY_ADDRESS": "local", "RAY_TMPDIR": folder}
+        return in_environment("-m", "rlmbench_openrlhf_worker.launch", env=env, cwd=tmp_path)
 
 
 def test_too_few_devices_are_an_error_instead_of_a_wait(tmp_path):
@@ -197,3 +198,33 @@ def test_ppo_does_exactly_the_planned_work_with_both_updates_beside_each_other(r
     native = record.native
     both = native[(native["key"] == "timing/ppo_train") & (native["step"] > 1)]["value"].mean()
     assert abs(stages["actor_update"] + stages["critic_update"] - run["overlap_s"] - both) < 0.1 * both
+
+
+def test_asynchronous_grpo_generates_beside_training(rlmbench_run, planned):
+    changes = settings(
+        measurement__steps=3,
+        optimization__advantage_scaling="none",
+        placement={"mode": "async", "rollout_devices": 1, "max_staleness": 1},
+    )
+    result = rlmbench_run("gsm8k_grpo", "--framework", "openrlhf", *changes).ok()
+    run, record = result.run, result.record
+    assert record.manifest.native["algo.advantage.estimator"] == "dr_grpo"
+    plan = json.loads((result.folder / run["path"] / "plan.json").read_text())
+    for step in (1, 2, 3):
+        samples, rewards = planned(plan, step)
+        trained = record.samples[record.samples["step"] == step]
+        assert sorted(zip(trained["row"], trained["sample"], trained["prompt_tokens"], trained["response_tokens"], strict=True)) == samples
+        assert sorted(record.rewards[record.rewards["step"] == step]["reward"]) == rewards
+    assert record.updates.groupby("role").size().to_dict() == {"actor": 6}  # 32 samples in mini-batches of 16
+    assert run["coverage"]["min"] >= 0.98
+    # Some rollout process generates while another updates the policy: what the mode is for.
+    spans = record.spans
+    generating = spans[(spans["name"] == "generate_samples")][["start_ns", "end_ns"]]
+    training = spans[(spans["name"] == "fit") & (spans["stage"] == "actor_update") & (spans["thread"] > 0)][["start_ns", "end_ns"]]
+    assert any(
+        begun < end and start < ended
+        for begun, ended in generating.itertuples(index=False)
+        for start, end in training.itertuples(index=False)
+    )
+    # vLLM's log-probs and the trainer's are those of one policy, up to bfloat16 and one update.
+    assert 0 < run["learning"]["logprob_difference"]["mean"] < 0.01

@@ -180,13 +180,9 @@ def test_a_broken_weight_sync(records, trl, event, evidence):
 
 
 def test_our_own_count_goes_before_the_frameworks_log(records, trl):
-    """Rollout log-probs as the loss received them, 0.3 apart over 10 tokens a micro-batch, while the framework logs nothing wrong."""
-
-    def apart(event):
-        if event["ev"] == "loss":
-            event.update(rollout_tokens=10, logprob_difference_sum=3.0, logprob_difference_max=0.5)
-
-    pair = against(trl, records.altered(edit_events(apart), **OF_VERL))
+    """Rollout log-probs 0.3 apart over 10 tokens, while the framework logs nothing wrong."""
+    event = {"ev": "logprobs", "step": 2, "t_ns": 1, "tokens": 10, "difference_sum": 3.0, "difference_max": 0.5}
+    pair = against(trl, records.altered(append_events(event), **OF_VERL))
     assert (pair.verdict, kinds(pair)) == ("not comparable", {"broken_weight_sync"})
     assert "differ by 0.3 on average, rounding in bfloat16 explains 0.02" in sentence(pair, "broken_weight_sync")
 

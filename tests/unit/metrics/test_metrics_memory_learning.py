@@ -3,11 +3,13 @@ import pytest
 from rlmbench.metrics.learning import (
     LogprobDifference,
     NativeMean,
+    dtypes_at_work,
     grad_norm_mean,
     logprob_difference,
     native_sanity,
     reward_mean,
     step_rewards,
+    sync_tolerance,
     weights_changed,
 )
 from rlmbench.metrics.memory import growth_per_step, peaks_by_stage
@@ -65,17 +67,25 @@ def test_weights_changed_is_unknown_until_a_step_was_checked(tables_of):
     assert weights_changed(tables_of(_update(1, weights_changed=False), _update(2, weights_changed=True)).updates) is True
 
 
-def _loss(step, **fields):
-    rows = [[0, 0, "a", 5, 3], [0, 1, "a", 5, 2]]
-    return {"ev": "loss", "step": step, "update": 1, "t_ns": 1, "computed_tokens": 16, "rows": rows, **fields}
+def _logprobs(step, tokens, total, largest):
+    return {"ev": "logprobs", "step": step, "t_ns": 1, "tokens": tokens, "difference_sum": total, "difference_max": largest}
 
 
 def test_log_probs_of_trainer_and_rollout_engine_are_compared_by_token(tables_of):
-    seen = {"rollout_tokens": 5, "logprob_difference_sum": 0.5, "logprob_difference_max": 0.3}
-    more = {"rollout_tokens": 15, "logprob_difference_sum": 0.1, "logprob_difference_max": 0.04}
-    batches = tables_of(_loss(1, **seen), _loss(2, **seen), _loss(2, **more), _loss(3)).microbatches
-    assert logprob_difference(batches, [2, 3]) == LogprobDifference(mean=pytest.approx(0.6 / 20), maximum=0.3, tokens=20)
-    assert logprob_difference(batches, [3]) is None
+    batches = tables_of(
+        _logprobs(1, 5, 0.5, 0.9), _logprobs(2, 5, 0.5, 0.3), _logprobs(2, 15, 0.1, 0.04), _logprobs(3, 0, 0.0, 0.0)
+    ).logprobs
+    found = logprob_difference(batches, [2, 3], ["float32"])
+    assert found == LogprobDifference(mean=pytest.approx(0.6 / 20), maximum=0.3, tokens=20, dtype="float32", tolerance=1e-3)
+    assert not found.is_rounding
+    assert logprob_difference(batches, [3], ["float32"]) is None
+
+
+def test_the_coarsest_type_at_work_says_what_rounding_explains(tables_of):
+    facts = tables_of({"ev": "fact", "name": "weights_dtype", "value": "bfloat16"}, {"ev": "fact", "name": "device", "value": "cpu"}).facts
+    assert dtypes_at_work("float32", facts) == ["float32", "bfloat16"]
+    assert sync_tolerance(["float32", "bfloat16"]) == ("bfloat16", 2e-2)
+    assert sync_tolerance(["float8"]) == ("bfloat16", 2e-2)
 
 
 def test_grad_norm_is_the_actors_over_the_measured_steps(tables_of):

@@ -28,6 +28,8 @@ class AgentExecutor(SingleTurnAgentExecutor):
         self.asked[row] = sample + 1
         own = deepcopy(sampling_params)  # OpenRLHF shares one object between the samples of a prompt
         own.top_k = job().top_k or -1
+        if job().rollout_logprobs:
+            own.logprobs = 1
         if job().replay:
             own.max_tokens = job().plan.response_tokens(row, sample)
             own.ignore_eos, own.min_tokens = True, 0

@@ -11,12 +11,14 @@ pickles the classes, is left as it is: a wrapped base class there would be pickl
 import json
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 from rlmbench_plan import job, prompt_hash
-from rlmbench_probe import AsyncHook, Hook, recorder, weights
+from rlmbench_probe import AsyncHook, Hook, logprobs, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.patching import Gap, attach
+from rlmbench_probe.recorder import FLUSH_S
 from rlmbench_shims import vllm_cpu
 
 from rlmbench_openrlhf_worker import cpu, flash_attention, order
@@ -56,10 +58,7 @@ def hooks():
     return [classes, *driver_hooks(), *worker_hooks(), *vllm_engine_hooks()]
 
 
-def now():
-    from time import monotonic_ns
-
-    return monotonic_ns()
+now = time.monotonic_ns
 
 
 def attach_to_actor(args, kwargs, result):
@@ -143,7 +142,9 @@ def begin_step(args, kwargs):
 
 
 def end_of_steps(args, kwargs, result):
+    """OpenRLHF's main ends soon after this, and Ray kills its workers: give them the time to write what they recorded last."""
     recorder.end_steps()
+    time.sleep(4 * FLUSH_S)
 
 
 def on_driver(stage):
@@ -271,7 +272,14 @@ def native_metrics(args, kwargs):
 def worker_hooks():
     return [
         Hook(ACTOR + "ActorPPOTrainer.training_step", "actor_update", "forward", name="actor_micro_batch", before=loss),
-        Hook(CRITIC + "CriticPPOTrainer.training_step", "critic_update", "forward", name="critic_micro_batch", fields=critic_tokens),
+        Hook(
+            CRITIC + "CriticPPOTrainer.training_step",
+            "critic_update",
+            "forward",
+            name="critic_micro_batch",
+            fields=critic_tokens,
+            optional=True,
+        ),
         Hook(STRATEGY + "backward", within_update("backward")),
         Hook(STRATEGY + "optimizer_step", within_update("optimizer"), before=before_update, after=after_update),
         AsyncHook("openrlhf.utils.agent:SingleTurnAgentExecutor.execute", "generation", name="sample"),
@@ -360,11 +368,15 @@ def after_update(args, kwargs, result):
 def loss(args, kwargs):
     """One micro-batch as the policy's loss receives it; which step it belongs to follows from the time."""
     experience = args[1]
-    masks, kept = experience.attention_mask, experience.action_mask
-    batch = []
-    for label, ids, mask, response in zip(experience.labels, experience.sequences, masks, kept):
-        valid = ids[mask.bool()].tolist()
-        named, trained = json.loads(label), int(response.sum())
-        batch.append((named["row"], named.get("sample"), valid[: len(valid) - trained], trained))
+    kept = experience.action_mask
     event = {"ev": "loss", "step": 0, "update": recorder.update + 1, "t_ns": now(), "computed_tokens": int(experience.sequences.numel())}
-    recorder.later(lambda: {**event, "rows": [[row, sample, prompt_hash(ids), len(ids), trained] for row, sample, ids, trained in batch]})
+    logprobs.compare(experience.action_log_probs, experience.rollout_log_probs, kept)
+    ids = [row[mask.bool()].tolist() for row, mask in zip(experience.sequences, experience.attention_mask)]
+    batch = list(zip(experience.labels, ids, kept.sum(1).tolist()))
+    recorder.later(lambda: {**event, "rows": [loss_row(*sample) for sample in batch]})
+
+
+def loss_row(label, ids, response_tokens):
+    """`ids` are prompt and response; `label` is the agent's, which names the sample."""
+    named, prompt = json.loads(label), ids[: len(ids) - response_tokens]
+    return [named["row"], named.get("sample"), prompt_hash(prompt), len(prompt), response_tokens]

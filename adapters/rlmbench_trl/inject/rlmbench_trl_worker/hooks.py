@@ -232,8 +232,8 @@ def loss(args, kwargs):
         "computed_tokens": len(prompts) * (prompts.shape[1] + mask.shape[1]),
     }  # fmt: skip
     batch = (prompts.tolist(), prompt_mask.tolist(), mask.sum(1).tolist(), names)
-    apart = logprobs.difference(inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps"), mask)
-    recorder.later(lambda: {**event, **logprobs.fields(apart), "rows": [loss_row(*sample) for sample in zip(*batch)]})
+    logprobs.compare(inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps"), mask, recorder.step)
+    recorder.later(lambda: {**event, "rows": [loss_row(*sample) for sample in zip(*batch)]})
 
 
 def loss_row(ids, keep, response_tokens, name):

@@ -11,12 +11,13 @@ import sys
 import time
 
 from rlmbench_plan import prompt_hash
-from rlmbench_probe import AsyncHook, Hook, recorder, weights
+from rlmbench_probe import AsyncHook, Hook, logprobs, recorder, weights
 from rlmbench_probe.engines import vllm_engine_hooks
 from rlmbench_probe.recorder import FLUSH_S
 from rlmbench_shims import vllm_cpu
 
-from rlmbench_verl_worker import legacy
+from rlmbench_verl_worker import legacy, strict
+from rlmbench_verl_worker.containers import rows_of_prompts
 
 TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer."
 ENGINE = "verl.workers.engine.fsdp.transformer_impl:FSDPEngine."
@@ -35,6 +36,8 @@ def hooks():
         driver = [log_hook(), *legacy.hooks(facts, batch_rewards, awaits_rollouts, end_steps)]
     else:
         driver = driver_hooks()
+        if os.environ.get("RLMBENCH_STRICT_ORDER"):
+            strict.install()
     return [*startup_hooks(), *driver, *worker_hooks(), *rollout_hooks(), *vllm_engine_hooks()]
 
 
@@ -119,13 +122,7 @@ _rows = {}  # uid of a prompt, which verl draws anew each step -> row of the pla
 
 
 def name_prompts(args, kwargs, result):
-    for uid, info in zip(plain(result["uid"]), plain(result["extra_info"])):
-        _rows[str(uid)] = int(info["row"])
-
-
-def plain(stack):
-    """A list of Python objects from one of tensordict's non-tensor containers."""
-    return stack.tolist() if hasattr(stack, "tolist") else [getattr(item, "data", item) for item in stack]
+    _rows.update(rows_of_prompts(result))
 
 
 def rewards(args, kwargs):
@@ -137,6 +134,7 @@ def rewards(args, kwargs):
         uid, session = str(key).split("_")[:2]
         rows.append([_rows.get(uid), int(session), value])
     recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
+    compare_logprobs(data.batch)
 
 
 def batch_rewards(args, kwargs):
@@ -145,6 +143,13 @@ def batch_rewards(args, kwargs):
     values = data.batch["token_level_scores"].sum(-1).tolist()
     rows = [[int(info["row"]), None, value] for info, value in zip(data.non_tensor_batch["extra_info"], values)]
     recorder.event("reward", step=recorder.step, t_ns=now(), rows=rows)
+    compare_logprobs(data.batch)
+
+
+def compare_logprobs(batch):
+    """verl hands the rollout engine's log-probs as far as the driver's advantage; V0 only where it recomputes the old ones."""
+    if "rollout_log_probs" in batch and "old_log_probs" in batch:
+        logprobs.compare(batch["old_log_probs"], batch["rollout_log_probs"], batch["response_mask"], recorder.step)
 
 
 def native_metrics(args, kwargs):

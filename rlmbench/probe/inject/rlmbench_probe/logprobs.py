@@ -4,23 +4,21 @@ After a weight sync both compute the same policy, so that they differ by roundin
 soon as an update has moved the weights.
 """
 
+from time import monotonic_ns
 
-def difference(policy, rollout, mask):
-    """[tokens, sum, maximum] of |policy - rollout| where `mask` holds; three tensors of one shape (samples, tokens).
+from rlmbench_probe.recorder import recorder
 
-    Still a tensor, so that a GPU need not be waited for: read it by `fields` when the event is written. None without log-probs
-    of a rollout engine.
+
+def compare(policy, rollout, mask, step=0):
+    """Record |policy - rollout| where `mask` holds: three tensors of one shape (samples, tokens), of the policy before its update.
+
+    Nothing is recorded without log-probs of a rollout engine. The sums stay tensors until the event is written, so that a GPU
+    need not be waited for.
     """
     if policy is None or rollout is None or policy.shape != rollout.shape or mask.shape != policy.shape:
-        return None
+        return
     kept = mask.bool()
     apart = (policy.detach().float() - rollout.detach().float()).abs().where(kept, 0.0)
-    return [kept.sum(), apart.sum(), apart.max()]
-
-
-def fields(found):
-    """The fields of a ``loss`` event for what `difference` found."""
-    if found is None:
-        return {}
-    tokens, total, largest = (one.item() for one in found)
-    return {"rollout_tokens": int(tokens), "logprob_difference_sum": float(total), "logprob_difference_max": float(largest)}
+    found = [kept.sum(), apart.sum(), apart.max()]
+    event = {"ev": "logprobs", "step": step, "t_ns": monotonic_ns()}
+    recorder.later(lambda: {**event, **dict(zip(("tokens", "difference_sum", "difference_max"), (one.item() for one in found)))})

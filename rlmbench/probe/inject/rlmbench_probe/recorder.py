@@ -53,6 +53,10 @@ class Recorder:
         self._local = threading.local()
         self._lock = threading.Lock()
 
+    def __reduce__(self):
+        """Ray pickles a class's functions with what they name: theirs is the recorder of the process they arrive in."""
+        return "recorder"
+
     def open(self, folder, *, role, spans, synchronize):
         """Write to a new file in `folder`. With `spans` False only `event` records, and no span is taken."""
         self._folder, self.role, self._spans, self._synchronize = folder, role, spans, synchronize
