@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -252,6 +253,8 @@ def _print_results(plan: Plan, summaries: list[RunSummary], reports: Path, as_js
     print_runs(summaries, console(sys.stderr if as_json else sys.stdout))
     lines = [f"report: {reports / f'{summary.id}.html'}" for summary in summaries]
     finished = sum(summary.status == "ok" for summary in summaries)
+    if len({(summary.framework, summary.division) for summary in summaries}) > 1:
+        lines.append(f"compare: {shlex.join(['rlmbench', 'compare', *(summary.path for summary in summaries)])}")
     if finished < len(plan.cells):
         lines.append(f"{finished} of {_runs(len(plan.cells))} finished")
         # What a configuration forbids it forbids again; everything else is worth another try.

@@ -75,6 +75,9 @@ class StepFigures(Figures):
     response_tokens: int | None
     micro_batches: int | None = Field(description="Over all processes.")
     optimizer_steps: int | None
+    work_digest: str | None = Field(
+        description="Equal for steps that trained the same prompts with the same token counts, whatever the order."
+    )
     tokens_per_s: float | None = Field(description="Prompt and response tokens over the step's seconds.")
     reward_mean: float | None
 

@@ -359,7 +359,7 @@ def _step_list(measured: _Measured) -> list[fig.StepFigures]:
 def _step(measured: _Measured, window: Window, stages: StepStages) -> fig.StepFigures:
     work = measured.work.get(stages.step)
     names = ("prompts", "samples", "visits", "prompt_tokens", "response_tokens", "micro_batches", "optimizer_steps")
-    counts = {name: getattr(work, name) if work else None for name in names}
+    counts = {name: getattr(work, name) if work else None for name in names} | {"work_digest": work.digest if work else None}
     return fig.StepFigures(
         step=stages.step,
         excluded=measured.excluded.get(stages.step),

@@ -5,7 +5,9 @@ Source: `samples`, `microbatches` and `updates`; for the computed tokens of othe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ class StepWork:
     """One step's work. A sample that is trained for two epochs counts once in `samples` and tokens, twice in `visits`.
 
     `micro_batches` counts those of all processes, `optimizer_steps` those of the process (and role) that made most.
+    `digest` is equal for two steps that trained the same samples, token counts for token counts (`work_digest`).
     """
 
     step: int
@@ -32,6 +35,7 @@ class StepWork:
     response_tokens: int
     micro_batches: int
     optimizer_steps: int
+    digest: str
 
     @property
     def total_tokens(self) -> int:
@@ -88,6 +92,12 @@ def optimizer_steps(updates: pd.DataFrame) -> dict[int, int]:
     return by_step(updates.groupby(["step", "process", "role"]).size().groupby("step").max())
 
 
+def work_digest(visits: Iterable[tuple[str | None, int, int]]) -> str:
+    """8 hex digits over what the loss received in a step, in any order: prompt (by its token ids), prompt and response tokens."""
+    lines = sorted(f"{prompt},{prompt_tokens},{response_tokens}" for prompt, prompt_tokens, response_tokens in visits)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+
+
 def step_work(samples: pd.DataFrame, microbatches: pd.DataFrame, updates: pd.DataFrame, epochs: int) -> dict[int, StepWork]:
     """Step -> its work, for every step in which the loss received a sample or an optimizer stepped."""
     unique = unique_samples(samples, epochs)
@@ -98,6 +108,9 @@ def step_work(samples: pd.DataFrame, microbatches: pd.DataFrame, updates: pd.Dat
     prompt_tokens, response_tokens = by_step(unique_by_step["prompt_tokens"].sum()), by_step(unique_by_step["response_tokens"].sum())
     visits, micro_batches = by_step(samples.groupby("step").size()), by_step(microbatches.groupby("step").size())
     steps_made = optimizer_steps(updates)
+    received: dict[int, list[tuple[str | None, int, int]]] = defaultdict(list)
+    for step, *sample in plain_rows(samples, "step", "prompt_hash", "prompt_tokens", "response_tokens"):
+        received[step].append(tuple(sample))
     return {
         step: StepWork(
             step=step,
@@ -108,6 +121,7 @@ def step_work(samples: pd.DataFrame, microbatches: pd.DataFrame, updates: pd.Dat
             response_tokens=response_tokens.get(step, 0),
             micro_batches=micro_batches.get(step, 0),
             optimizer_steps=steps_made.get(step, 0),
+            digest=work_digest(received[step]),
         )
         for step in sorted({*counts, *steps_made})
     }

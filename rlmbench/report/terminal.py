@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError
 from rlmbench.report import numbers, words
+from rlmbench.report.agreement import print_agreement
 from rlmbench.report.console_parts import hanging as _hanging
 from rlmbench.report.console_parts import heading as _heading
 from rlmbench.report.console_parts import say as _say
@@ -34,14 +35,23 @@ _MEMORY = ("torch_reserved_peak_bytes", "rss_peak_bytes")
 
 
 def print_runs(summaries: Sequence[RunSummary], console: Console) -> None:
-    """One table for all runs, then each run's stages, lengths, native figures, approximations and failure."""
+    """Each run's stages, lengths, native figures, approximations and failure, around one table for all runs.
+
+    A single run has its line first; of several the table comes last, with what they agree in, where a terminal still shows it.
+    """
     if not summaries:
         console.print("No run was made, so there is nothing to show.", markup=False)
         return
-    console.print(_overview(summaries, console.width))
+    several = len(summaries) > 1
+    if not several:
+        console.print(_overview(summaries, console.width))
     for place, summary in enumerate(summaries, start=1):
         _heading(console, f"[{place}] {summary.id}")
         _print_run(summary, _manifest_of(summary), console)
+    if several:
+        _heading(console, f"{len(summaries)} runs")
+        console.print(_overview(summaries, console.width))
+        print_agreement(summaries, console)
 
 
 def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_ledger: bool = False) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from pydantic import ValidationError
 
 from rlmbench.adapter import Fidelity, RunInputs
 from rlmbench.experiment.load import suite_files
@@ -37,6 +38,12 @@ def test_batches_are_counted_in_openrlhfs_units():
     assert (native["rollout.batch_size"], native["rollout.n_samples_per_prompt"]) == (8, 4)
     assert (native["train.batch_size"], native["train.micro_batch_size"], native["rollout.micro_batch_size"]) == (16, 8, 8)
     assert (native["data.max_len"], native["rollout.max_new_tokens"]) == (160 + 64, 64)
+
+
+def test_a_mini_batch_above_the_step_is_no_experiment():
+    """OpenRLHF would train without any optimizer step: train.batch_size above rollout.batch_size x n_samples_per_prompt."""
+    with pytest.raises(ValidationError, match="must divide the step's samples"):
+        experiment(optimization__mini_batch_samples=64)
 
 
 def test_defaults_that_openrlhf_would_take_otherwise_are_set():

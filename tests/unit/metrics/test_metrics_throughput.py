@@ -8,7 +8,7 @@ from rlmbench.metrics.work import StepWork
 def _step(number, seconds, prompt_tokens, response_tokens, samples=2, **groups_s):
     groups = {group: int(value * 1e9) for group, value in groups_s.items()}
     stages = StepStages(number, int(seconds * 1e9), {}, {}, groups, 0, 0)
-    return stages, StepWork(number, 1, samples, samples, prompt_tokens, response_tokens, 1, 1)
+    return stages, StepWork(number, 1, samples, samples, prompt_tokens, response_tokens, 1, 1, "")
 
 
 def test_throughput_is_the_ratio_of_sums():

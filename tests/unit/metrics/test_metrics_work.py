@@ -25,10 +25,13 @@ def _work(tables, epochs=1):
     return step_work(tables.samples, tables.microbatches, tables.updates, epochs)
 
 
+# The digest is sha256 of 'a,10,5\na,10,7\nb,20,1', by sha256sum.
 def test_work_of_a_step_is_counted_from_the_loss(tables_of):
     tables = tables_of(_loss(1, [[0, 0, "a", 10, 5], [0, 1, "a", 10, 7]]), _loss(1, [[1, 0, "b", 20, 1]]), _update(1))
     assert _work(tables) == {
-        1: StepWork(1, prompts=2, samples=3, visits=3, prompt_tokens=40, response_tokens=13, micro_batches=2, optimizer_steps=1)
+        1: StepWork(
+            1, prompts=2, samples=3, visits=3, prompt_tokens=40, response_tokens=13, micro_batches=2, optimizer_steps=1, digest="c3f56eeb"
+        )
     }
     assert _work(tables)[1].total_tokens == 53
 

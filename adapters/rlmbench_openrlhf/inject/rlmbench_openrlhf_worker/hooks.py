@@ -32,6 +32,7 @@ LAUNCHER = "openrlhf.trainer.ray.launcher:"
 ACTOR = "openrlhf.trainer.ray.ppo_actor:"
 CRITIC = "openrlhf.trainer.ray.ppo_critic:"
 ROLLOUT = "openrlhf.trainer.ray.vllm_engine:"
+ENGINE_WORKER = "vllm.v1.worker.gpu_worker:Worker."
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed:DeepspeedStrategy."
 
 
@@ -284,6 +285,9 @@ def worker_hooks():
         Hook(STRATEGY + "optimizer_step", within_update("optimizer"), before=before_update, after=after_update),
         AsyncHook("openrlhf.utils.agent:SingleTurnAgentExecutor.execute", "generation", name="sample"),
         Hook("vllm.v1.engine.core:EngineCore.__init__", name="engine_core", before=becomes("engine")),
+        Hook(ENGINE_WORKER + "load_model", name="engine_worker", before=lambda args, kwargs: recorder.become("engine rank", args[0].rank)),
+        Hook(ENGINE_WORKER + "execute_model", "generation", "decode", name="engine_forward"),
+        Hook(ENGINE_WORKER + "sample_tokens", "generation", "decode", name="engine_sample", optional=True),
         Hook("openrlhf.trainer.ray.vllm_worker_wrap:WorkerWrap.update_weight", "weight_sync", name="engine_receive_weight"),
         Hook("openrlhf.trainer.ray.vllm_worker_wrap:WorkerWrap.update_weight_cuda_ipc", "weight_sync", name="engine_receive_weight_ipc"),
     ]
