@@ -99,6 +99,7 @@ class OpenRLHFAdapter:
             "VLLM_CACHE_ROOT": str(scratch / "vllm"),
             "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
             **extensions(inputs.python),
+            **({"RLMBENCH_STRICT_ORDER": "1"} if experiment.measurement.strict_order else {}),
         }
         devices = ray_devices(experiment)
         ray = ray_cluster(inputs, env, logical_cpus=LOGICAL_CPUS, logical_gpus=devices)

@@ -22,7 +22,7 @@ def traits(experiment: Experiment) -> dict[str, str]:
         "gradient_clipping": "by norm",
         "padding": "none: packed" if experiment.model.attention == "flash_attention_2" else "to the longest of a micro-batch",
         "rollout_poll": "none",
-        "sample_order": "as rollouts end, then shuffled",
+        "sample_order": "plan order" if experiment.measurement.strict_order else "as rollouts end, then shuffled",
         "training_engine": "DeepSpeed ZeRO",
         "process_model": "Ray actors: driver, one for each model and rank, rollout engines",
     }

@@ -302,12 +302,14 @@ def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
-    ledger.supported_if(
-        not measure.strict_order,
-        "measurement.strict_order",
-        "off",
-        "OpenRLHF trains a step in the order in which samples arrive, shuffled; plan order is not driven yet",
-    )
+    if not measure.strict_order:
+        ledger.exact("measurement.strict_order", reason="OpenRLHF trains a step in the order in which samples arrive, shuffled")
+    elif experiment.placement.mode == "async" or training_ranks(experiment) > 1 or experiment.workload.replay is None:
+        ledger.unsupported(
+            "measurement.strict_order", "plan order is kept for one training rank, replay, and OpenRLHF's synchronous trainer only"
+        )
+    else:
+        ledger.exact("measurement.strict_order", reason="samples are sorted into plan order, and are not shuffled for training")
 
 
 def _fixed(ledger: Ledger, experiment: Experiment, device: str) -> None:

@@ -30,7 +30,7 @@ def traits(experiment: Experiment) -> dict[str, str]:
     if opt.policy_loss == "clip":
         found["log_ratio_clamp"] = "+-20" if opt.importance_sampling == "token" else "+10"
     if chosen in V1:
-        found["sample_order"] = "sorted by length"
+        found["sample_order"] = "plan order" if experiment.measurement.strict_order else "sorted by length"
         found["rollout_poll"] = "every 10 ms" if experiment.placement.fast_rollout_poll else "every 2 s"
     if opt.kl.coefficient and opt.kl.estimator == "k3":
         found["kl_clamp"] = "+-10"

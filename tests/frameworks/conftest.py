@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,20 +45,46 @@ class Result:
         return self
 
 
+@dataclass(frozen=True)
+class All:
+    """One command with every framework: its result, and each framework's figures and record by name."""
+
+    result: Result
+    figures: dict[str, dict[str, Any]]
+    records: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def all_grpo(tmp_path_factory: pytest.TempPathFactory) -> All:
+    """GRPO with every framework in one campaign, three steps, in strict order: one run of each, which several tests read."""
+    folder = tmp_path_factory.mktemp("all")
+    arguments = ("gsm8k_grpo", "--framework", "all", *settings(measurement__steps=3, measurement__strict_order=True))
+    result = run_command(folder, arguments, timeout_s=1500)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.document is not None
+    figures = {run["framework"]: run for run in result.document["runs"]}
+    return All(result, figures, {name: rlmbench.load(folder / run["path"]) for name, run in figures.items()})
+
+
 @pytest.fixture
 def rlmbench_run(tmp_path: Path) -> Callable[..., Result]:
     """``rlmbench run <arguments> --json`` in a folder of its own."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-        command = [sys.executable, "-m", "rlmbench", "run", *arguments, "--json"]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False
-        )
-        lines = done.stdout.splitlines()
-        document = json.loads(lines[-1]) if lines else None
-        return Result(done.returncode, done.stdout, done.stderr, document, tmp_path)
+        return run_command(tmp_path, arguments, env)
 
     return run
+
+
+def run_command(folder: Path, arguments: Sequence[str], env: dict[str, str] | None = None, timeout_s: float = 900) -> Result:
+    """``rlmbench run <arguments> --json`` in `folder`."""
+    command = [sys.executable, "-m", "rlmbench", "run", *arguments, "--json"]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    lines = done.stdout.splitlines()
+    document = json.loads(lines[-1]) if lines else None
+    return Result(done.returncode, done.stdout, done.stderr, document, folder)
 
 
 def settings(**fields: Any) -> list[str]:

@@ -9,10 +9,9 @@ import pytest
 from tests.frameworks.conftest import settings
 
 
-def test_grpo_does_exactly_the_planned_work(rlmbench_run):
-    result = rlmbench_run("gsm8k_grpo", "--framework", "verl", *settings(measurement__steps=3)).ok()
-    run, record = result.run, result.record
-    plan = json.loads((result.folder / run["path"] / "plan.json").read_text())
+def test_grpo_does_exactly_the_planned_work(all_grpo):
+    run, record = all_grpo.figures["verl"], all_grpo.records["verl"]
+    plan = json.loads((record.path / "plan.json").read_text())
     for step in (1, 2, 3):
         rows = [row for row in plan["rows"] if row["step"] == step]
         trained = record.samples[record.samples["step"] == step]

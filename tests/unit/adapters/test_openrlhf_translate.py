@@ -159,7 +159,7 @@ def test_a_critic_apart_has_devices_of_its_own():
         ({"parallelism__tensor": 2}, "parallelism.tensor"),
         ({"parallelism__context": 2}, "parallelism.context"),
         ({"model__attention": "flash_attention_2"}, "model.attention"),
-        ({"measurement__strict_order": True}, "measurement.strict_order"),
+        ({"measurement__strict_order": True, "workload__replay": None}, "measurement.strict_order"),
     ],
 )
 def test_what_cannot_be_done_is_refused(over, field):

@@ -47,7 +47,7 @@ def is_launcher():
 
 def hooks():
     flash_attention.install()
-    order.install()
+    order.install(strict=bool(os.environ.get("RLMBENCH_STRICT_ORDER")))
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         vllm_cpu.install()
         cpu.install()

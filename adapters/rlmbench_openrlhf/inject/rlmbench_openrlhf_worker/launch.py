@@ -20,6 +20,8 @@ def main():
     installed = version("openrlhf").partition("+")[0]
     if installed != job().version:
         sys.exit(f"RuntimeError: OpenRLHF {installed} is installed, but flags and hooks are those of {job().version}")
+    # torch looks for ninja on the PATH when it loads DeepSpeed's operators, here and in the actors; it is a package of this environment.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     if os.environ.get("RLMBENCH_DEVICE") == "cpu":
         operators.compile_once()
     import ray
@@ -27,8 +29,9 @@ def main():
     # The variables that OpenRLHF's own main hands to its actors.
     defaults = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
     variables = {name: os.environ.get(name, value) for name, value in defaults.items()}
-    # Empty, so that a rollout actor names this cluster to vLLM (``trainer/ray/vllm_engine.py``, `_configure_vllm_env`).
-    ray.init(**job().ray_init, runtime_env={"env_vars": {**variables, "RAY_ADDRESS": ""}})
+    # No address, so that a rollout actor names this cluster to vLLM (``trainer/ray/vllm_engine.py``, `_configure_vllm_env`).
+    variables |= {"RAY_ADDRESS": "", "PATH": os.environ["PATH"]}
+    ray.init(**job().ray_init, runtime_env={"env_vars": variables})
     devices = int(ray.cluster_resources().get("GPU", 0))
     if devices < job().devices:
         sys.exit(

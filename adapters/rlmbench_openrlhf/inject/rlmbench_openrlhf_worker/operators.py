@@ -21,8 +21,6 @@ LOAD = "import sys; from deepspeed.accelerator import get_accelerator; get_accel
 
 def compile_once():
     """Compile what is not there yet; without TORCH_EXTENSIONS_DIR the user's own environment keeps them in torch's way."""
-    # torch looks for ninja on the PATH, here and in the workers; it is a package of this environment.
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     place = os.environ.get("TORCH_EXTENSIONS_DIR")
     if place is None:
         return
