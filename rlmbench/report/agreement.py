@@ -50,13 +50,13 @@ def print_agreement(summaries: Sequence[RunSummary], console: Console) -> None:
         return
     steps = agreement(comparable)
     shown = table(
-        "#step", "#prompts", "#samples", "#prompt tok", "#response tok", "#updates", "digest", "runs",
+        "#step", "#prompts", "#samples", "#prompt tok", "#response tok", "#updates", "digest", "agree",
         title="What reached the loss, step by step",
     )  # fmt: skip
     for one in steps:
         counts = [numbers.count(getattr(one.work, name)) for name in COUNTS]
         others = ", ".join(f"{words.summary_name(run)} ({run.id})" for run in one.others)
-        told = f"{len(comparable) - len(one.others)} of {len(comparable)} agree; not {others}" if others else f"all {len(comparable)} agree"
+        told = f"{len(comparable) - len(one.others)} of {len(comparable)}: not {others}" if others else f"all {len(comparable)}"
         shown.add_row(text(one.step), *map(text, counts), text(one.work.work_digest or ""), text(told, "bold red" if others else "green"))
     console.print(shown)
     agreed = all(not one.others for one in steps)

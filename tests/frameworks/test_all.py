@@ -37,7 +37,7 @@ def test_all_three_train_the_same_micro_batches_in_the_same_order(all_grpo):
 def test_the_command_ends_with_one_table_in_which_all_agree(all_grpo):
     lines = [line.rstrip() for line in all_grpo.result.stderr.splitlines()]
     table = lines[lines.index("What reached the loss, step by step") :]
-    agreeing = [line for line in table if line.endswith("all 3 agree")]
+    agreeing = [line for line in table if line.endswith("all 3")]
     assert [line.split()[0] for line in agreeing] == ["1", "2", "3"]
     assert any("the same prompts with the same token counts in every step" in line for line in table)
 

@@ -33,7 +33,7 @@ def printed(*summaries):
 
 def test_runs_that_agree(summary):
     text = printed(of(summary, "trl"), of(summary, "verl"), of(summary, "openrlhf"))
-    assert text.count("all 3 agree") == len(summary.steps)
+    assert text.count("all 3") == len(summary.steps)
     assert "TRL, verl, OpenRLHF: the same prompts with the same token counts in every step" in text
 
 
@@ -41,7 +41,7 @@ def test_the_run_that_did_otherwise_is_named(summary):
     runs = (of(summary, "trl"), of(summary, "verl", work_digest="ffffffff"), of(summary, "openrlhf"))
     assert [(one.step, [run.framework for run in one.others]) for one in agreement(runs)][:3] == [(1, []), (2, ["verl"]), (3, [])]
     text = printed(*runs)
-    assert "2 of 3 agree; not verl (run-of-verl)" in text
+    assert "2 of 3: not verl (run-of-verl)" in text
     assert "in every step" not in text
 
 
