@@ -345,9 +345,10 @@ def _roles(run: Run, driver: str) -> dict[str, str]:
 
 
 def _hooks(hooks: pd.DataFrame) -> fig.Hooks:
-    """A hook is missing only if it attached nowhere: a launcher never imports what its workers do."""
+    """A hook is missing only if it attached nowhere: a launcher never imports what its workers do. Optional ones never are."""
     attached = sorted(hooks[hooks["attached"]]["name"].unique())
-    missing = hooks[~hooks["name"].isin(attached)].drop_duplicates("name", keep="last")
+    needed = hooks[~hooks["optional"].fillna(value=False)]
+    missing = needed[~needed["name"].isin(attached)].drop_duplicates("name", keep="last")
     rows = plain_rows(missing, "name", "target", "reason")
     return fig.Hooks(attached=attached, missing=[fig.MissingHook(name=name, target=target, reason=reason) for name, target, reason in rows])
 

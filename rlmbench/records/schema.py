@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "probe_ns": INT_OR_NULL,
         "damaged_lines": INT,
     },
-    "hooks": {"process": TEXT, "name": TEXT, "target": TEXT_OR_NULL, "attached": FLAG, "reason": TEXT_OR_NULL},
+    "hooks": {"process": TEXT, "name": TEXT, "target": TEXT_OR_NULL, "attached": FLAG, "reason": TEXT_OR_NULL, "optional": FLAG_OR_NULL},
     "spans": {
         "process": TEXT,
         "id": INT,

@@ -73,6 +73,7 @@ class SyntheticRun:
             {**process, **clocks},
             {"ev": "hook", "name": "generation", "target": "trl", "attached": True, "reason": None},
             {"ev": "hook", "name": "weight_sync", "target": "trl", "attached": False, "reason": "no vLLM"},
+            {"ev": "hook", "name": "critic", "target": "trl", "attached": False, "reason": "module was not imported", "optional": True},
             {"ev": "span", "id": 1, "parent": None, "substage": None, "step": 0, "thread": 1, **startup},
         ]
         for step in range(1, STEPS + 1):

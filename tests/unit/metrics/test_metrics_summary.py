@@ -95,7 +95,7 @@ def test_native_figures_have_their_ratio(summary):
     assert summary.native["reward"].ratio == pytest.approx(1.0)
 
 
-def test_a_hook_is_missing_when_it_attached_nowhere(summary):
+def test_a_hook_is_missing_when_it_attached_nowhere_and_is_not_optional(summary):
     assert summary.hooks.attached == ["generation"]
     assert [(hook.name, hook.reason) for hook in summary.hooks.missing] == [("weight_sync", "no vLLM")]
 
