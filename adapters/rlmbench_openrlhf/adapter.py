@@ -31,6 +31,7 @@ CPU = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+CPU_CACHES = {"VLLM_CACHE_ROOT": "vllm", "TRITON_CACHE_DIR": "triton"}
 LOGICAL_CPUS = 16
 """OpenRLHF reserves a CPU per process whatever it does with it; on a small machine Ray is told of more than there are."""
 
@@ -95,8 +96,9 @@ class OpenRLHFAdapter:
         env = {
             **QUIET,
             **(CPU if inputs.device == "cpu" else {}),
+            # On a GPU compiled kernels are worth keeping; here vLLM and Triton would only leave empty folders in the user's home.
+            **({name: str(scratch / folder) for name, folder in CPU_CACHES.items()} if inputs.device == "cpu" else {}),
             "HF_DATASETS_CACHE": str(scratch / "datasets"),
-            "VLLM_CACHE_ROOT": str(scratch / "vllm"),
             "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),
             **extensions(inputs.python),
             **({"RLMBENCH_STRICT_ORDER": "1"} if experiment.measurement.strict_order else {}),

@@ -17,8 +17,7 @@ def untested(experiment: Experiment, device: str) -> tuple[str, ...]:
         "AutoTP": split.tensor > 1,
         "a rollout engine over several devices": split.rollout_tensor > 1,
         f"several ranks with sharding {split.sharding}": split.data > 1 and split.sharding != "zero3",
-        f"a critic with placement {place.mode}": opt.critic is not None and place.mode != "colocated",
-        "advantages that are not scaled, with this algorithm": opt.algorithm in ("ppo", "reinforce_pp") and opt.advantage_scaling == "none",
-        "the linear learning-rate schedule": opt.lr_schedule == "linear",
+        "asynchronous training of a critic": opt.critic is not None and place.mode == "async",
+        "REINFORCE++ without scaling": opt.algorithm == "reinforce_pp" and opt.advantage_scaling == "none",
     }
     return tuple(f"{part}: translated, not run" for part, present in parts.items() if present)

@@ -363,7 +363,8 @@ def _ppo(ledger: Ledger, experiment: Experiment) -> None:
     ledger.exact("placement.rollout_devices", reason="none of their own")
     ledger.exact("placement.max_staleness", reason="synchronous: 0")
     ledger.supported_if(split.rollout_tensor == 1, "parallelism.rollout_tensor", "not split", "HF generate is not split over devices")
-    ledger.supported_if(not measure.strict_order, "measurement.strict_order", "off", "TRL's PPO permutes samples inside its loop")
+    how = "samples stay in plan order" if measure.strict_order else "TRL's PPO permutes a step's samples in each epoch"
+    ledger.exact("measurement.strict_order", reason=how)
     ledger.native.update(num_mini_batches=1, num_sample_generations=0, local_rollout_forward_batch_size=64)
 
 

@@ -16,7 +16,7 @@ from rlmbench_trl_worker.train import load_verifier
 
 def build(this):
     """The trainer for this job; see `rlmbench_trl.adapter` for what a job holds."""
-    replay.install_ppo(module, replay=this.replay)
+    replay.install_ppo(module, replay=this.replay, strict_order=this.strict_order)
     config = PPOConfig(**this.trainer)
     tokenizer = AutoTokenizer.from_pretrained(this.model_dir, padding_side="left")
     options = {"dtype": torch.float32, "attn_implementation": this.attention}

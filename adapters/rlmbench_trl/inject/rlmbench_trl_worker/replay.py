@@ -6,6 +6,7 @@ touched, so log-probs stay those of the policy. In a natural workload samples ar
 
 import copy
 import functools
+from types import SimpleNamespace
 
 import torch
 from rlmbench_plan import job
@@ -176,11 +177,16 @@ def _one_request_per_sample(generate, prompts, n, kwargs):
     return merged
 
 
-def install_ppo(module, *, replay):
-    """TRL 1.12's PPO module: plan order instead of its hard-coded shuffle; with `replay`, planned lengths."""
+def install_ppo(module, *, replay, strict_order):
+    """TRL 1.12's PPO module: plan order instead of its hard-coded shuffle; with `replay`, planned lengths.
+
+    With `strict_order` also within a step, where it draws ``np.random.permutation`` over the samples for each epoch.
+    """
     from torch.utils.data import DataLoader
 
     module.DataLoader = lambda dataset, *args, shuffle=False, **kwargs: DataLoader(dataset, *args, shuffle=False, **kwargs)
+    if strict_order:
+        module.np = SimpleNamespace(random=SimpleNamespace(permutation=module.np.arange))
     if not replay:
         return
     plan_lengths_in_generate()
