@@ -185,7 +185,6 @@ def test_ray_is_a_cluster_of_the_runs_own(tmp_path):
     (folder,) = launch.scratch
     assert (job["ray_init"]["address"], job["ray_init"]["_temp_dir"]) == ("local", str(folder))
     assert job["ray_init"]["num_gpus"] == job["devices"] == 1
-    (process,) = launch.processes
 
 
 def test_the_dataset_is_the_plan(tmp_path):

@@ -167,8 +167,8 @@ def driver_hooks():
         Gap(BASE + "ppo_train", "data", name="hand_over_samples"),
         Hook(LAUNCHER + "RayActorGroup.async_run_method", name="group_call", after=follow_group_call),
         Hook(BASE + "broadcast_to_vllm", "weight_sync"),
-        Gap(BASE + "save_logs_and_checkpoints", "bookkeeping", name="log_status"),
         Hook(BASE + "save_logs_and_checkpoints", "bookkeeping", before=native_metrics),
+        Gap(BASE + "save_logs_and_checkpoints", "bookkeeping", name="log_status"),  # wrapped around it: the gap ends before the span begins
         Hook("ray.util.queue:Queue.put", on_driver("bookkeeping"), name="free_slot", optional=True),
     ]
 
