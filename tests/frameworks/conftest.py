@@ -58,8 +58,8 @@ class All:
 def all_grpo(tmp_path_factory: pytest.TempPathFactory) -> All:
     """GRPO with every framework in one campaign, three steps, in strict order: one run of each, which several tests read."""
     folder = tmp_path_factory.mktemp("all")
-    arguments = ("gsm8k_grpo", "--framework", "all", *settings(measurement__steps=3, measurement__strict_order=True))
-    result = run_command(folder, arguments, timeout_s=1500)
+    fields = {"measurement__steps": 3, "measurement__strict_order": True, "measurement__wall_timeout_s": FIRST_RUN_TIMEOUT_S}
+    result = run_command(folder, ("gsm8k_grpo", "--framework", "all", *settings(**fields)), timeout_s=2 * FIRST_RUN_TIMEOUT_S)
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.document is not None
     figures = {run["framework"]: run for run in result.document["runs"]}
@@ -76,7 +76,7 @@ def rlmbench_run(tmp_path: Path) -> Callable[..., Result]:
     return run
 
 
-def run_command(folder: Path, arguments: Sequence[str], env: dict[str, str] | None = None, timeout_s: float = 900) -> Result:
+def run_command(folder: Path, arguments: Sequence[str], env: dict[str, str] | None = None, timeout_s: float = 1500) -> Result:
     """``rlmbench run <arguments> --json`` in `folder`."""
     command = [sys.executable, "-m", "rlmbench", "run", *arguments, "--json"]
     done = subprocess.run(
@@ -91,6 +91,9 @@ def settings(**fields: Any) -> list[str]:
     """``--set`` arguments; a double underscore stands for a dot."""
     return [word for name, value in fields.items() for word in ("--set", f"{name.replace('__', '.')}={json.dumps(value)}")]
 
+
+FIRST_RUN_TIMEOUT_S = 1200.0
+"""The first run in a fresh OpenRLHF environment compiles DeepSpeed's operators: 3 minutes of processor time."""
 
 SHORT = settings(measurement__steps=2, workload__prompts_per_step=4, optimization__mini_batch_samples=16)
 """Two steps of 16 samples: enough to train, be measured and be audited."""

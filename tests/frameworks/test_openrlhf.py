@@ -17,7 +17,7 @@ from rlmbench.probe import INJECT as PROBE
 from rlmbench_openrlhf import adapter
 from rlmbench_openrlhf.adapter import INJECT, arguments
 from rlmbench_openrlhf.environments import VERSION
-from tests.frameworks.conftest import settings
+from tests.frameworks.conftest import FIRST_RUN_TIMEOUT_S, settings
 from tests.unit.adapters.cells import experiment
 
 PARSE = """
@@ -177,7 +177,9 @@ def planned():
 
 
 def test_ppo_does_exactly_the_planned_work_with_both_updates_beside_each_other(rlmbench_run, planned):
-    result = rlmbench_run("gsm8k_ppo", "--framework", "openrlhf", *settings(measurement__steps=3)).ok()
+    result = rlmbench_run(
+        "gsm8k_ppo", "--framework", "openrlhf", *settings(measurement__steps=3, measurement__wall_timeout_s=FIRST_RUN_TIMEOUT_S)
+    ).ok()
     run, record = result.run, result.record
     plan = json.loads((result.folder / run["path"] / "plan.json").read_text())
     for step in (1, 2, 3):
@@ -203,6 +205,7 @@ def test_ppo_does_exactly_the_planned_work_with_both_updates_beside_each_other(r
 def test_asynchronous_grpo_generates_beside_training(rlmbench_run, planned):
     changes = settings(
         measurement__steps=3,
+        measurement__wall_timeout_s=FIRST_RUN_TIMEOUT_S,
         optimization__advantage_scaling="none",
         placement={"mode": "async", "rollout_devices": 1, "max_staleness": 1},
     )

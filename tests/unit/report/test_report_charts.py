@@ -18,7 +18,7 @@ def test_a_histogram_of_equal_lengths_has_one_full_bin() -> None:
 
 def test_steps_that_are_left_out_are_marked_in_the_tooltip() -> None:
     spec = charts.stage_seconds([{"step": 1, "stage": "generation", "seconds": 0.5, "measured": False}])
-    assert spec["data"]["values"][0]["tip"] == "step 1 · generation: 0.500 s (left out)"
+    assert spec["data"]["values"][0]["tip"] == "step 1 · generation: 500 ms (left out)"
 
 
 def test_a_constant_series_is_labelled_with_its_value() -> None:

@@ -11,7 +11,8 @@ COLUMNS = ("process", "thread", "stage", "substage", "name", "start_ns", "end_ns
 
 
 def _spans(*rows: tuple) -> pd.DataFrame:
-    return pd.DataFrame([(p, t, stage, sub, name, start * MS, end * MS) for p, t, stage, sub, name, start, end in rows], columns=COLUMNS)
+    frame = pd.DataFrame([(p, t, stage, sub, name, start * MS, end * MS) for p, t, stage, sub, name, start, end in rows], columns=COLUMNS)
+    return frame.assign(awaits=None)
 
 
 PROCESSES = pd.DataFrame({"process": ["a", "b"], "rank": pd.array([0, 1], dtype="Int64"), "role": ["driver", "worker"]})

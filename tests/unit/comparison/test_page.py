@@ -1,0 +1,323 @@
+"""The page of several runs: its numbers are those of `compare --json`, nothing of a record becomes markup, and many runs stay readable."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+import synthetic_run
+from altered_records import HOST, OF_VERL, TRL, VERL, append_events, repeated
+
+from rlmbench.cli.main import main
+from rlmbench.comparison import compare_groups, ordered
+from rlmbench.report import vega
+from rlmbench.report.html import write_comparison_page
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=alert(1)>"
+
+
+class Page(HTMLParser):
+    """The page's text, its elements, and what its script elements hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.size = len(text)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: dict[str | None, str] = {}
+        self.words: list[str] = []
+        self._inside: str | None = None
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else None
+        if tag == "script":
+            self._id = dict(attrs).get("id")
+            self.scripts[self._id] = ""
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts[self._id] += data
+        elif self._inside is None:
+            self.words.append(data)
+
+    def data(self, name):
+        return json.loads(self.scripts[name])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_runtime():
+    """The real runtime takes seconds to bundle; tests/browser tries it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vega, "runtime", lambda: "window.vegaEmbed=null;")
+        yield
+
+
+def page_of(runs, folder):
+    groups = ordered(runs)
+    compared = compare_groups(groups)
+    path = folder / "page.html"
+    write_comparison_page(compared, groups, path)
+    return compared, Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def three(records, tmp_path_factory):
+    """TRL; verl, a third slower, tuned; an older TRL of which one run failed."""
+    older = {**TRL, "packages": {**TRL["packages"], "trl": "1.15.0"}}
+    failure = {**synthetic_run.FAILURE.model_dump(mode="json"), "first_cause": "the kernel wanted it back"}
+    own = {"field": "native.flag", "value": None, "fidelity": "changed", "native_key": "flag", "native_value": 7, "reason": "from own.yaml"}
+    return page_of(
+        [
+            *repeated(records.altered(), 5, speed=1.5),
+            *repeated(records.altered(division="tuned", ledger=[own], traits={"padding": "c"}, **OF_VERL), 5),
+            *repeated(records.altered(environment=older), 2, speed=0.5),
+            records.altered(environment=older, status="failed", failure=failure),
+        ],
+        tmp_path_factory.mktemp("three"),
+    )
+
+
+@pytest.fixture(scope="module")
+def two(records, tmp_path_factory):
+    return page_of(
+        [*repeated(records.plain(), 4, speed=1.5), *repeated(records.plain("verl"), 4)],
+        tmp_path_factory.mktemp("two"),
+    )
+
+
+def three_digits(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def test_the_page_shows_the_numbers_of_the_comparison(three) -> None:
+    """Written by hand here from the figures object, not by the words module."""
+    compared, page = three
+    for one in compared.configurations:
+        assert three_digits(one.tokens_per_s.value) in page.text
+        assert f"{three_digits(one.tokens_per_s.low)} to {three_digits(one.tokens_per_s.high)}" in page.text
+        assert three_digits(one.step_s.value) in page.text
+        assert f"{one.run_spread:.1%}" in page.text and f"{one.peak_bytes / 2**30:.2f} GiB" in page.text
+        for stage in one.stages.values():
+            if stage.seconds >= 0.0005:
+                assert f"{stage.seconds:.3f} ({stage.share:.1%})" in page.text
+            if stage.computed_tokens:
+                assert f"{stage.computed_tokens:,.0f} for {stage.valid_tokens:,.0f}" in page.text
+    for pair in compared.pairs:
+        speed = pair.speed
+        said = f"{speed.ratio:.2f}x the tokens/s of {pair.b} (95% interval {speed.low:.2f}x to {speed.high:.2f}x, p {speed.p:.2g}"
+        assert said in page.text
+        assert all(reason.sentence in page.text for reason in pair.reasons)
+        assert all(difference.subject in page.text and difference.why in page.text for difference in pair.differences)
+
+
+def test_the_first_screen_answers_first(three) -> None:
+    _, page = three
+    head = page.text[: page.text.index("May they be compared, and who is faster?")]
+    assert "A (TRL 1.16.0) is faster than B; has too few runs beside C to say who is faster." in head
+    assert "CPU: orchestration, not GPU throughput" in head
+    assert "3 of 3 pairs" not in head and "comparable with reservations" in head
+    assert "B is tuned" in head or "A is matched, B tuned" in head
+    assert "Where does a step's time go?" in head and "actor update" in head
+
+
+def test_one_pair_is_named_in_the_lead(two) -> None:
+    compared, page = two
+    (pair,) = compared.pairs
+    assert pair.speed.verdict == "faster"
+    assert f"A (TRL 1.16.0) is faster: {pair.speed.ratio:.2f}x the tokens/s of B (verl 0.9.1) (95% interval" in page.text
+
+
+def test_the_data_are_those_of_the_comparison(three) -> None:
+    compared, page = three
+    assert page.data("data") == compared.model_dump(mode="json")
+    runs = list(csv.DictReader(io.StringIO(page.data("data-runs"))))
+    figures = [run for one in compared.configurations for run in one.runs]
+    assert [(run["run"], run["tokens_per_s"]) for run in runs] == [
+        (run.id, "" if run.tokens_per_s is None else repr(run.tokens_per_s)) for run in figures
+    ]
+    stages = list(csv.DictReader(io.StringIO(page.data("data-stages"))))
+    assert float(stages[0]["seconds"]) == compared.configurations[0].stages[stages[0]["stage"]].seconds
+    pairs = list(csv.DictReader(io.StringIO(page.data("data-pairs"))))
+    assert [float(pair["ratio"]) for pair in pairs] == [pair.speed.ratio for pair in compared.pairs]
+
+
+def test_a_failed_run_is_a_row_with_its_cause(three) -> None:
+    _, page = three
+    assert "failed: out of memory (host)" in page.text
+    assert "the kernel wanted it back" in page.text and "SYNTHETIC log line 30" in page.text
+
+
+def test_settings_of_the_users_own_are_listed(three) -> None:
+    _, page = three
+    assert "Settings of the user's own: B (verl 0.9.1, tuned)" in page.text
+    assert "flag = 7" in page.text and "from own.yaml" in page.text
+
+
+def test_equal_lengths_are_shown_once_and_other_lengths_apart(two, records, tmp_path) -> None:
+    _, page = two
+    assert "Response lengths are equal in A and B, as replay makes them: they are shown once." in page.text
+    assert [attributes["data-spec"] for _, attributes in page.tags if "chart-lengths" in str(attributes.get("data-spec"))] == [
+        "chart-lengths-A"
+    ]
+    other = records.plain("verl")
+    longer = dataclasses.replace(other.summary.lengths, mean=other.summary.lengths.mean + 1)
+    apart = dataclasses.replace(other, summary=other.summary.model_copy(update={"lengths": longer}))
+    _, page = page_of([*repeated(records.plain(), 2), *repeated(apart, 2)], tmp_path)
+    assert "they are shown once" not in page.text
+    assert sum("chart-lengths" in str(attributes.get("data-spec")) for _, attributes in page.tags) == 2
+
+
+def test_a_broken_weight_sync_is_named(records, tmp_path) -> None:
+    rows = [{"ev": "logprobs", "step": step, "t_ns": 1, "tokens": 100, "sum": 50.0, "max": 1.0} for step in (2, 3, 4)]
+    stale = records.altered(append_events(*rows), **OF_VERL)
+    assert stale.summary.learning.logprob_difference.mean == 0.5
+    compared, page = page_of([*repeated(records.plain(), 2), *repeated(stale, 2)], tmp_path)
+    assert compared.pairs[0].verdict == "not comparable"
+    assert "No speed is claimed: they are not comparable." in page.text
+    assert "new weights did not reach the rollout engine of" in page.text and "log-probs differ by 0.5, rounding in" in page.text
+
+
+def test_every_chart_has_a_table_and_nothing_is_loaded(three) -> None:
+    _, page = three
+    drawings = [attributes["data-spec"] for _, attributes in page.tags if "data-spec" in attributes]
+    assert {"chart-steps-A", "chart-timeline-A", "chart-timeline-B", "chart-memory", "chart-reward", "chart-lengths-A"} <= set(drawings)
+    assert (
+        len(set(drawings)) == len(drawings) == sum(attributes.get("class") == "table" for tag, attributes in page.tags if tag == "details")
+    )
+    for name in drawings:
+        assert page.data(name)["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+    assert not [attributes for _, attributes in page.tags if "src" in attributes]
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    for section in (
+        "verdicts",
+        "time",
+        "timeline",
+        "waits",
+        "throughput",
+        "work",
+        "memory",
+        "learning",
+        "differences",
+        "runs",
+        "reproduce",
+    ):
+        assert section in ids and f"#{section}" in {attributes.get("href") for _, attributes in page.tags}
+
+
+def test_timelines_share_one_axis(three) -> None:
+    _, page = three
+    domains = [page.data(f"chart-timeline-{key}")["layer"][0]["encoding"]["x"]["scale"]["domain"] for key in "ABC"]
+    assert domains[0] == domains[1] == domains[2]
+
+
+def test_hostile_texts_stay_text(records, tmp_path) -> None:
+    environment = {**TRL, "packages": {HOSTILE: "1", "torch": HOSTILE}}
+    changes = {"suite": HOSTILE, "framework": HOSTILE, "environment": environment, "traits": {HOSTILE: HOSTILE}, "overrides": [HOSTILE]}
+    failure = {**synthetic_run.FAILURE.model_dump(mode="json"), "message": HOSTILE, "first_cause": HOSTILE, "tail": [HOSTILE]}
+    _, page = page_of(
+        [
+            *repeated(records.altered(**changes), 2),
+            *repeated(records.plain("verl"), 2),
+            records.altered(**changes, status="failed", failure=failure),
+        ],
+        tmp_path,
+    )
+    assert page.text.count(HOSTILE) > 8
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert "window.hacked" not in "".join(page.scripts[name] for name in page.scripts if name is None)
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula(records, tmp_path) -> None:
+    evil = {**VERL, "packages": {"verl": "0.9.1", "torch": "2.13.0"}}
+    _, page = page_of([*repeated(records.altered(framework="=1+1", environment=evil), 2), *repeated(records.plain(), 2)], tmp_path)
+    rows = list(csv.DictReader(io.StringIO(page.data("data-runs"))))
+    assert {row["framework"] for row in rows} == {"'=1+1", "trl"}
+
+
+def test_configurations_without_a_good_run(records, tmp_path) -> None:
+    lost = [records.altered(status="failed", failure=synthetic_run.FAILURE.model_dump(mode="json"), **of) for of in ({}, OF_VERL)]
+    _, page = page_of(lost, tmp_path)
+    assert "no run ended well" in page.text and "No run ended well, so there are no figures." in page.text
+    assert not [attributes for _, attributes in page.tags if "data-spec" in attributes]
+
+
+def test_runs_of_one_configuration_have_nothing_beside_them(records, tmp_path) -> None:
+    _, page = page_of(repeated(records.plain(), 3), tmp_path)
+    assert "all 3 runs are of one configuration" in page.text.replace("All", "all") and "nothing to compare" in page.text
+
+
+def test_many_configurations_stay_readable(records, tmp_path) -> None:
+    """Charts and tables show the fastest six; lists of everything are folded; the embedded data hold all."""
+    many = []
+    for place in range(12):
+        experiment = synthetic_run.experiment(4, 4, 2, 1)
+        experiment["measurement"]["seed"] = place
+        many += repeated(records.altered(experiment=experiment), 2, speed=1 + place / 10)
+    compared, page = page_of(many, tmp_path)
+    assert len(compared.configurations) == 12 and len(compared.pairs) == 66
+    assert "Shown are the fastest 6 of 12 configurations with figures" in page.text
+    assert sum("chart-timeline" in str(attributes.get("data-spec")) for _, attributes in page.tags) == 6
+    assert "The fastest 8 of 12 configurations" in page.text and "Every pair (66)" in page.text
+    assert len(page.data("data")["pairs"]) == 66
+
+
+@pytest.fixture
+def command(written_results, monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.chdir(written_results.parent)
+        code = main(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def written_results(tmp_path_factory, written):
+    """A run of either framework, in a results folder."""
+    folder = tmp_path_factory.mktemp("report") / "results"
+    for framework, environment in (("trl", TRL), ("verl", VERL)):
+        run = folder / "gsm8k_grpo" / f"2026-{framework}"
+        shutil.copytree(written, run)
+        manifest = json.loads((run / "manifest.json").read_text())
+        changes = {"framework": framework, "environment": environment, "host": HOST, "run_id": run.name}
+        (run / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    return folder
+
+
+def test_the_command_writes_what_compare_prints(command, written_results) -> None:
+    assert command("report", "gsm8k_grpo")[1] == "reports/gsm8k_grpo-comparison.html\n"
+    page = Page((written_results.parent / "reports" / "gsm8k_grpo-comparison.html").read_text(encoding="utf-8"))
+    code, out, _ = command("compare", "gsm8k_grpo", "--json")
+    assert code == 0
+    assert page.data("data") == json.loads(out.splitlines()[-1])
+
+
+def test_one_run_still_has_its_own_page(command, written_results) -> None:
+    assert command("report", "2026-verl")[1] == "reports/2026-verl.html\n"
+    assert "rlmbench · one run" in (written_results.parent / "reports" / "2026-verl.html").read_text(encoding="utf-8")
+    assert command("report", "2026-trl", "2026-verl", "-o", "both.html")[1] == "both.html\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gsm8k_grp",), "did you mean 'gsm8k_grpo'"),
+        (("gsm8k_grpo", "--minimum-effect", "3"), "such as 0.03 for 3%"),
+        (("gsm8k_grpo", "-o", "/proc/none/x.html"), "choose another place with --output"),
+    ],
+)
+def test_wrong_usage_is_one_line(command, arguments, message) -> None:
+    code, _, err = command("report", *arguments)
+    assert code == 2 and message in err and err.count("\n") == 1
