@@ -16,6 +16,7 @@ from typing import Any
 
 from rlmbench.conformance.finding import Finding, finding
 from rlmbench.records.store import Run, load
+from rlmbench.runner.shared_memory import FOLDER, leftovers, segments
 
 LEARNING_RATE = 1e-2
 """So large that a rollout engine left on the weights of the step before is far off the trainer's log-probs."""
@@ -25,7 +26,6 @@ RUN_TIMEOUT_S = 1800.0
 WALL_TIMEOUT_S = 15.0
 """Too short for any framework to finish: the run is to end as a time-out, wherever it is by then."""
 GONE_WITHIN_S = 10.0
-SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _failure(check: str, classes: set[str], ended: Ended) -> Finding:
 
 
 def _nothing_left(check: str, ended: Ended) -> Finding:
-    wrong = [f"process {pid}" for pid in ended.processes_left] + [f"{SHARED_MEMORY}/{name}" for name in ended.shared_left]
+    wrong = [f"process {pid}" for pid in ended.processes_left] + [f"{FOLDER}/{name}" for name in ended.shared_left]
     return finding(check, wrong, "no process, nothing in shared memory")
 
 
@@ -151,7 +151,7 @@ def _run(name: str, suite: str, settings: tuple[str, ...], folder: Path, until: 
     command = [sys.executable, "-m", "rlmbench", "run", suite, "--framework", name, "--scale", "tiny", "--device", "cpu"]
     command += ["--results", str(results / "results"), "--reports", str(results / "reports"), "--json", "--quiet"]
     command += [word for setting in settings for word in ("--set", setting)]
-    shared_before = _shared()
+    shared_before = segments()
     with (results / "stdout").open("w+") as stdout, (results / "stderr").open("w+") as stderr:
         process = subprocess.Popen(
             command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL, cwd=results, env={**os.environ, MARK: mark}
@@ -167,7 +167,7 @@ def _run(name: str, suite: str, settings: tuple[str, ...], folder: Path, until: 
     while left and time.monotonic() < deadline:
         time.sleep(0.2)
         left = _marked(mark)
-    return Ended(code, _summary(results / "stdout"), results, (results / "stderr").read_text(), left, sorted(_shared() - shared_before))
+    return Ended(code, _summary(results / "stdout"), results, (results / "stderr").read_text(), left, leftovers(shared_before))
 
 
 def _wait(process: subprocess.Popen[bytes], results: Path, until: Callable[[Path], int | None] | None) -> int:
@@ -219,7 +219,3 @@ def _marked(mark: str) -> list[int]:
         except OSError:  # it has ended, or belongs to somebody else
             continue
     return found
-
-
-def _shared() -> set[str]:
-    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()

@@ -28,21 +28,29 @@ def remove_leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]
     Another program of the same user may have made segments meanwhile: what any process has open or mapped stays, and
     so does everything while there is a process of this user that cannot be looked into.
     """
-    new = [name for name, inode in segments(folder).items() if name.startswith(OURS) and before.get(name) != inode]
-    if not new:
-        return []
-    held = _held()
     removed = []
-    for name in new:
-        path = folder / name
+    for name in leftovers(before, folder):
         try:
-            status = path.lstat()
-            if status.st_uid == os.getuid() and held is not None and (status.st_dev, status.st_ino) not in held:
-                path.unlink()
-                removed.append(name)
+            (folder / name).unlink()
         except OSError:  # gone meanwhile, or a folder
             continue
+        removed.append(name)
     return removed
+
+
+def leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]:
+    """What appeared since `before` under one of the names in `OURS`, is this user's, and is held by no living process."""
+    new = [name for name, inode in segments(folder).items() if name.startswith(OURS) and before.get(name) != inode]
+    held = _held() if new else None
+    found = []
+    for name in new:
+        try:
+            status = (folder / name).lstat()
+        except OSError:  # gone meanwhile
+            continue
+        if status.st_uid == os.getuid() and held is not None and (status.st_dev, status.st_ino) not in held:
+            found.append(name)
+    return found
 
 
 def _held() -> set[Inode] | None:

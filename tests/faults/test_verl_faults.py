@@ -12,7 +12,7 @@ from command import MARK, living
 import rlmbench
 from rlmbench.cli.main import main
 from rlmbench.records import Run
-from rlmbench.runner.shared_memory import segments
+from rlmbench.runner.shared_memory import leftovers, segments
 from rlmbench_verl.adapter import INJECT, VerlAdapter
 
 BREAKING_HOOKS = """
@@ -54,17 +54,6 @@ after_import("verl.workers.rollout.vllm_rollout.utils", break_it)
 SMALL = ("workload.prompts_per_step=4", "optimization.mini_batch_samples=16", "measurement.steps=2")
 
 
-def mapped(segment: str) -> bool:
-    """Whether a living process has this shared memory mapped: then it is of another program, which runs beside the test."""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            if f"/dev/shm/{segment}" in maps.read_text(errors="replace"):
-                return True
-        except OSError:  # it has ended, or belongs to somebody else
-            continue
-    return False
-
-
 @pytest.fixture
 def broken_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Run]]:
     """`rlmbench run` with verl and something of verl's replaced: the exit code and the record. No trace of it is left."""
@@ -91,7 +80,7 @@ def broken_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         (folder,) = (path.parent for path in tmp_path.glob("results/gsm8k_grpo/*/manifest.json"))
         record = rlmbench.load(folder)
         assert [pid for pid in living(tmp_path.name, tmp_path) if pid != os.getpid()] == []
-        assert [name for name in set(segments()) - set(shared) if not mapped(name)] == []
+        assert leftovers(shared) == []
         assert not Path(record.manifest.launch[0].env["RAY_TMPDIR"]).exists()
         return code, record
 
