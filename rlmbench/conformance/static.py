@@ -196,7 +196,12 @@ import importlib, json, sys
 module = importlib.import_module(sys.argv[1])
 role = module.role()
 hooks = [
-    {"target": getattr(hook, "target", None), "stage": hook.stage if isinstance(getattr(hook, "stage", None), str) else None}
+    {
+        "target": hook.target,
+        "stage": hook.stage if isinstance(hook.stage, str) else None,
+        "spans": bool(hook.stage),
+        "is_gap_before": type(hook).__name__ == "Gap" and hook.before is not None,
+    }
     for hook in module.hooks()
 ]
 print(json.dumps({"role": role, "hooks": hooks}))
@@ -223,6 +228,10 @@ def _hooks(adapter: Adapter) -> Finding:
         wrong.append("role() gives no text")
     if not listed["hooks"]:
         wrong.append("no hook")
+    for place, hook in enumerate(listed["hooks"]):
+        # Later hooks are wrapped around earlier ones: a gap that ends inside the span of its own function would cross it.
+        if hook["is_gap_before"] and any(later["target"] == hook["target"] and later["spans"] for later in listed["hooks"][place:]):
+            wrong.append(f"the gap before {hook['target']} must be listed after that function's hook")
     return finding(check, wrong, f"{len(listed['hooks'])} hooks, {len(stages)} stages")
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlmbench.files import write_atomically
 from rlmbench.metrics.audit import Audit
+from rlmbench.metrics.idle import LongTail, RoleWaiting
 from rlmbench.metrics.learning import LogprobDifference, NativeMean
 from rlmbench.metrics.native import NativeFigure
 from rlmbench.metrics.statistics import Estimate
@@ -146,6 +147,13 @@ class WorkerFigures(Figures):
     skew: float | None
 
 
+class Idle(Figures):
+    """Waiting by the processes' spans. Not a device's idle time: that needs collectors and traces, and `absent` says so."""
+
+    roles: list[RoleWaiting] = Field(description="One per role whose processes recorded stages. A driver that trains nothing is left out.")
+    tail: LongTail | None = Field(description="Where the framework generates each sample by itself, in step with training.")
+
+
 class MissingHook(Figures):
     """A patch point that attached in no process: what it would have measured is absent."""
 
@@ -204,6 +212,9 @@ class RunSummary(Figures):
     learning: Learning
     workers: list[WorkerFigures] = Field(
         description="Per stage and role, the spread over processes; empty for a single process. A driver that trains nothing is left out."
+    )
+    idle: Idle | None = Field(
+        default=None, description="role_waiting, bubbles and the long tail; null in records of before it was derived."
     )
     hooks: Hooks
     probe_overhead: float | None = Field(description="Median over the measured steps of the probe's own time over the step's.")

@@ -107,14 +107,14 @@ def awaited(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: M
     beside: list[Segment] = []
     for thread, start, end, stages in plain_rows(driver_spans.dropna(subset=["awaits"]), "thread", "start_ns", "end_ns", "awaits"):
         first, *others = str(stages).split()
-        running = _merged(_at_work(other_spans, first, offsets_ns), start, end)
+        running = merged(_at_work(other_spans, first, offsets_ns), start, end)
         for stage in others:
-            busy = _merged(_at_work(other_spans, stage, offsets_ns), start, end)
-            alone = [part for gap in _gaps(running, start, end) for part in _merged(busy, *gap)]
+            busy = merged(_at_work(other_spans, stage, offsets_ns), start, end)
+            alone = [part for gap in gaps(running, start, end) for part in merged(busy, *gap)]
             overlays += [Overlay(thread, *part, stage) for part in alone]
-            beside += [Segment(*part, stage, None) for shared in running for part in _merged(busy, *shared)]
-            running = _merged([*running, *alone], start, end)
-        overlays += [Overlay(thread, *gap, "wait") for gap in _gaps(running, start, end)]
+            beside += [Segment(*part, stage, None) for shared in running for part in merged(busy, *shared)]
+            running = merged([*running, *alone], start, end)
+        overlays += [Overlay(thread, *gap, "wait") for gap in gaps(running, start, end)]
     return sorted(overlays), beside
 
 
@@ -123,7 +123,7 @@ def _at_work(spans: pd.DataFrame, stage: str, offsets_ns: Mapping[str, int]) -> 
     return [(start + offsets_ns.get(process, 0), end + offsets_ns.get(process, 0)) for process, start, end in rows]
 
 
-def _merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
+def merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
     """The union of `intervals` within [start, end), as intervals in order that do not touch."""
     found: list[Interval] = []
     for begun, ended in sorted((max(begun, start), min(ended, end)) for begun, ended in intervals):
@@ -136,9 +136,9 @@ def _merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interva
     return found
 
 
-def _gaps(merged: Sequence[Interval], start: int, end: int) -> list[Interval]:
-    """What `merged` leaves of [start, end)."""
-    edges = [start, *(edge for interval in merged for edge in interval), end]
+def gaps(covered: Sequence[Interval], start: int, end: int) -> list[Interval]:
+    """What `covered`, in order and disjoint, leaves of [start, end)."""
+    edges = [start, *(edge for interval in covered for edge in interval), end]
     return [(begun, ended) for begun, ended in zip(edges[::2], edges[1::2], strict=True) if begun < ended]
 
 

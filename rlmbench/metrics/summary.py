@@ -13,6 +13,7 @@ from rlmbench.metrics import figures as fig
 from rlmbench.metrics import learning, memory
 from rlmbench.metrics.audit import Audit, audit
 from rlmbench.metrics.figures import RunSummary
+from rlmbench.metrics.idle import long_tail, roles_waiting, sample_intervals
 from rlmbench.metrics.invariants import check_invariants
 from rlmbench.metrics.native import native_figures
 from rlmbench.metrics.selection import excluded_steps
@@ -98,6 +99,7 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
             native=learning.native_sanity(run.native, measured.steps),
         ),
         workers=_workers(measured),
+        idle=_idle(measured),
         hooks=_hooks(run.hooks),
         probe_overhead=_median([share for step in measured.steps if (share := measured.probe_shares.get(step)) is not None]),
         damaged_lines=int(run.processes["damaged_lines"].sum()),
@@ -119,7 +121,7 @@ class _Measured:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.driver = _driver(run.processes, run.steps, run.spans)
+        self.driver = driver_of(run.processes, run.steps, run.spans)
         self.driver_spans = run.spans[run.spans["process"] == self.driver]
         self.driver_steps = run.steps[run.steps["process"] == self.driver]
         self.has_spans = len(self.driver_spans) > 0
@@ -186,7 +188,7 @@ class _Measured:
         return learning.step_rewards(self.run.samples, self.run.rewards)
 
 
-def _driver(processes: pd.DataFrame, steps: pd.DataFrame, spans: pd.DataFrame) -> str | None:
+def driver_of(processes: pd.DataFrame, steps: pd.DataFrame, spans: pd.DataFrame) -> str | None:
     """The process that drives the loop: the one that writes steps, else the one that says so, else the first with a span."""
     drivers = processes[processes["role"] == "driver"]["process"].tolist()
     writers = steps["process"].unique().tolist()
@@ -335,6 +337,17 @@ def _workers(measured: _Measured) -> list[fig.WorkerFigures]:
     ]
 
 
+def _idle(measured: _Measured) -> fig.Idle | None:
+    run, driver = measured.run, measured.driver
+    if driver is None or not measured.included or run.spans.empty:
+        return None
+    offsets = clock_offsets_ns(run.processes, driver)
+    windows = [window for window in measured.windows if window.step not in measured.excluded]
+    asynchronous = run.experiment.placement.mode == "async"
+    tail = None if asynchronous else long_tail(sample_intervals(run.spans, offsets, measured.steps).values())
+    return fig.Idle(roles=roles_waiting(run.spans, _roles(run, driver), offsets, windows), tail=tail)
+
+
 def _roles(run: Run, driver: str) -> dict[str, str]:
     """Process -> what it is in the run. A driver that trains is one of the trainers, as are workers without a part of their own;
     one that only directs others is left out."""
@@ -420,6 +433,7 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         ),
         _Reason("native", not summary.native, "the framework logged no figure of its own"),
         _Reason("workers", not summary.workers, "a single process recorded spans"),
+        *_absent_idle(summary, measured, steps if nothing else spans),
         _Reason("probe_overhead", summary.probe_overhead is None, "the probe did not account for its time"),
     ]
     absent: dict[str, str] = {}
@@ -427,6 +441,30 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         if reason.is_absent:
             absent.setdefault(reason.figure, reason.reason)
     return absent
+
+
+def _absent_idle(summary: RunSummary, measured: _Measured, nothing: str) -> list[_Reason]:
+    """Of the five names of idle time only role_waiting follows from spans."""
+    unknown = (
+        ("no_kernel", "needs a trace of the device's kernels, which this version does not take"),
+        ("exposed_communication", "needs a trace of the device's kernels, which this version does not take"),
+        ("low_sm", "needs the device's own counters, which this version does not collect"),
+        ("cpu_idle", "needs the processes' CPU seconds, which this version does not collect"),
+    )
+    reasons = [_Reason(f"idle.{name}", True, reason) for name, reason in unknown]
+    if summary.idle is None:
+        return [_Reason("idle", True, nothing), *reasons]
+    if measured.run.experiment.placement.mode == "async":
+        tail = "generation runs ahead of training, so that a sample's step is not that of its batch"
+    elif not any(sample_intervals(measured.run.spans, {}, measured.steps).values()):
+        tail = "no interval of each sample was recorded: the framework generates a batch in one call, or no hook attached there"
+    else:
+        tail = "a measured step has 10 samples or fewer, of which a tenth is less than one"
+    return [
+        _Reason("idle.roles", not summary.idle.roles, "no process that trains or serves recorded a stage"),
+        _Reason("idle.tail", summary.idle.tail is None, tail),
+        *reasons,
+    ]
 
 
 def _median(values: Sequence[float]) -> float | None:

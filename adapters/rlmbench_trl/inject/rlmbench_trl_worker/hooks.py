@@ -254,8 +254,8 @@ def ppo_hooks():
     module = PPO + ":"
     return [
         Hook(module + "PPOTrainer.train", before=remember_trainer),
-        Gap(module + "batch_generation", "generation", name="prepare_generation", when=in_step),
         Hook(module + "batch_generation", "generation", fields=ppo_generation_fields),
+        Gap(module + "batch_generation", "generation", name="prepare_generation", when=in_step),
         Hook("transformers.generation.utils:GenerationMixin._prefill", "generation", "prefill"),
         Hook("transformers.generation.utils:GenerationMixin._sample", "generation", "decode"),
         Hook(module + "forward", ppo_forward_stage, before=ppo_forward, fields=ppo_forward_fields),
