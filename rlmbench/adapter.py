@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -158,19 +158,45 @@ class Adapter(Protocol):
         """The framework's own figures worth showing: key in its log -> what it measures, and why it differs from ours."""
 
 
+METHODS = ("environments", "translate", "launch", "reserved_keys", "probe_path", "probe_module", "native_metrics")
+
+
 def installed_adapters() -> dict[str, Adapter]:
-    """Every installed adapter by name."""
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINT_GROUP)}
+    """Every installed adapter by name; what cannot be loaded is left out (`broken_adapters` says why)."""
+    return {name: found for name, found in _installed().items() if not isinstance(found, str)}
+
+
+def broken_adapters() -> dict[str, str]:
+    """Name -> why an installed adapter cannot be used."""
+    return {name: found for name, found in _installed().items() if isinstance(found, str)}
 
 
 def find_adapter(name: str) -> Adapter:
     """The adapter called `name`.
 
     Raises:
-        UserError: no such adapter is installed.
+        UserError: no such adapter is installed, or it cannot be loaded.
     """
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == name:
-            return point.load()
-    known = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
-    raise UserError(f"unknown framework {name!r}{did_you_mean(name, known)}; installed adapters: {', '.join(known) or 'none'}")
+    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in points:
+        known = sorted(points)
+        raise UserError(f"unknown framework {name!r}{did_you_mean(name, known)}; installed adapters: {', '.join(known) or 'none'}")
+    found = _load(points[name])
+    if isinstance(found, str):
+        raise UserError(f"adapter {name}: {found}")
+    return found
+
+
+def _installed() -> dict[str, Adapter | str]:
+    return {point.name: _load(point) for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load(point: EntryPoint) -> Adapter | str:
+    """The adapter object, or why there is none: an adapter is somebody else's code, and may do anything when it is imported."""
+    try:
+        found = point.load()
+    except Exception as error:  # noqa: BLE001
+        return f"{point.value} cannot be loaded: {type(error).__name__}: {error}"
+    lacking = [name for name in METHODS if not callable(getattr(found, name, None))]
+    lacking += [name for name in ("name", "uses_ray") if not hasattr(found, name)]
+    return f"{point.value} lacks {', '.join(lacking)} (docs/adapters.md)" if lacking else found

@@ -73,12 +73,12 @@ def _find(package: str) -> tuple[str, Adapter]:
     """The adapter whose name is `package`, or which that package provides."""
     from importlib.metadata import entry_points
 
-    from rlmbench.adapter import ENTRY_POINT_GROUP
+    from rlmbench.adapter import ENTRY_POINT_GROUP, find_adapter
 
     points = list(entry_points(group=ENTRY_POINT_GROUP))
     for point in points:
         if package in (point.name, point.module, point.module.partition(".")[0]):
-            return point.name, point.load()
+            return point.name, find_adapter(point.name)
     known = sorted({name for point in points for name in (point.name, point.module)})
     raise UserError(
         f"no adapter {package!r}{did_you_mean(package, known)}; installed: {', '.join(known) or 'none'}. "

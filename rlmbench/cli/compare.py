@@ -57,7 +57,12 @@ def compare(
         print_json(compared.model_dump(mode="json"))
     else:
         _print(compared, as_markdown=as_markdown, as_line=as_line)
-    return EXIT_NOT_COMPARABLE if strict and compared.worst in (None, "not comparable") else EXIT_OK
+    if not strict or compared.worst not in (None, "not comparable"):
+        return EXIT_OK
+    refused = [pair for pair in compared.pairs if pair.verdict == "not comparable"]
+    told = [f"{pair.a} v {pair.b} is not comparable: {pair.reasons[0].sentence}" for pair in refused]
+    print("\n".join(f"--strict: {line}" for line in told or ["there is only one configuration, so nothing was compared"]), file=sys.stderr)
+    return EXIT_NOT_COMPARABLE
 
 
 def _print(compared: Comparison, *, as_markdown: bool, as_line: bool) -> None:

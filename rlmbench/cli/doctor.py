@@ -20,21 +20,23 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     rlmbench doctor
     rlmbench doctor --json
     """
+    from rich.markup import escape
     from rich.table import Table
 
-    from rlmbench.adapter import installed_adapters
+    from rlmbench.adapter import broken_adapters, installed_adapters
     from rlmbench.cli.env import environment_row, state_name
     from rlmbench.cli.output import console, print_json
     from rlmbench.environment import devices, host_facts, state
     from rlmbench.environment.doctor import examine
 
-    adapters = installed_adapters()
+    adapters, broken = installed_adapters(), broken_adapters()
     states = [(owner, state(spec)) for owner, adapter in sorted(adapters.items()) for spec in adapter.environments()]
     facts = examine([one for _, one in states])
     if as_json:
         print_json(
             {
                 "adapters": sorted(adapters),
+                "broken_adapters": broken,
                 "facts": [fact.as_dict() for fact in facts],
                 "environments": [environment_row(owner, one) for owner, one in states],
                 "host": host_facts(),
@@ -48,6 +50,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
         table.add_row(fact.name, "available" if fact.available else "absent", fact.shown)
     for name in sorted(adapters):
         table.add_row(f"adapter {name}", "available", "")
+    for name, why in sorted(broken.items()):
+        table.add_row(f"adapter {name}", "absent", escape(why))
     if not adapters:
         table.add_row("adapters", "absent", "no installed package names one in the entry-point group rlmbench.adapters")
     for _, one in states:

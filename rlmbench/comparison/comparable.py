@@ -30,9 +30,7 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
         return nothing
     found = [
         *_hardware(pair, names),
-        *_asked(pair, names),
-        *_plans(pair, names),
-        *_tokens(pair, names),
+        *_workload(pair, names),
         *_audits(pair, names),
         *_weights(pair, names),
         *_throttling(pair, names),
@@ -46,6 +44,7 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
         *_measured_by(pair),
         *_natural(pair, names),
         *_work_in_effect(differences),
+        *_precision(differences),
     ]
     return sorted(found, key=lambda reason: reason.severity != "prevents")
 
@@ -123,6 +122,15 @@ def _hosts(pair: Pair) -> Iterable[Reason]:
     hosts = sorted({str(run.manifest.host.get("hostname")) for one in pair for run in one.runs if run.manifest.host.get("hostname")})
     if len(hosts) > 1:
         yield _reserves("different_hosts", f"the runs were made on {len(hosts)} hosts of the same kind: {', '.join(hosts)}")
+
+
+def _workload(pair: Pair, names: Names) -> Iterable[Reason]:
+    """Whether the same work was asked for, planned and done. Other work asked for has another plan and other tokens: told once."""
+    asked = list(_asked(pair, names))
+    yield from asked
+    if not any(reason.kind == "different_work_asked" for reason in asked):
+        yield from _plans(pair, names)
+        yield from _tokens(pair, names)
 
 
 def _asked(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -293,6 +301,16 @@ def _work_in_effect(differences: Sequence[Difference]) -> Iterable[Reason]:
     if own:
         named = ", ".join(_in_short(one) for one in own)
         yield _reserves("work_in_effect", f"the same samples are trained by different computation: {named}; see what differs")
+
+
+def _precision(differences: Sequence[Difference]) -> Iterable[Reason]:
+    """Another type is other arithmetic on a device, and so another speed, though as much is computed."""
+    own = [
+        one for one in differences if one.name in ("trait.weights_dtype", "fact.weights_dtype", "trait.rollout_dtype", "fact.rollout_dtype")
+    ]
+    if own:
+        named = ", ".join(dict.fromkeys(f"{one.subject} ({one.a} v {one.b})" for one in own))
+        yield _reserves("precision", f"other precision, which is another speed on most devices: {named}")
 
 
 def _in_short(difference: Difference) -> str:

@@ -14,7 +14,7 @@ def one_line(summary: RunSummary) -> str:
     parts = [f"{summary.status} ({kind})" if kind and kind != summary.status else summary.status]
     if summary.failure:
         parts.append(summary.failure.message)
-    parts.append(f"{summary.measured_steps} steps measured")
+    parts.append("1 step measured" if summary.measured_steps == 1 else f"{summary.measured_steps} steps measured")
     if summary.step_s.median is not None:
         parts.append(f"{summary.step_s.median:.3g} s/step")
     if summary.throughput:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rlmbench.metrics import RunSummary
+    from rlmbench.metrics.figures import Idle
     from rlmbench.metrics.native import NativeFigure
     from rlmbench.records import Manifest, Run
 
@@ -69,6 +70,8 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
     _print_run(summary, manifest, console)
     if summary.workers:
         console.print(_workers(summary))
+    if summary.idle is not None:
+        _print_idle(summary.idle, summary.absent.get("idle.tail"), console)
     if summary.steps:
         console.print(_steps(summary))
     if manifest.ledger and whole_ledger:
@@ -197,7 +200,8 @@ def _stages(summary: RunSummary) -> Table:
             _text(numbers.size(peak) if peak is not None else ""),
         )
     table.caption = _text(
-        "Seconds are medians over the measured steps, so they need not add up. Tokens are those computed, padding included, "
+        "Seconds are medians over the measured steps, so they need not add up; shares are of all their time together. "
+        "Tokens are those computed, padding included, "
         "on average per measured step. Memory is the device's reserved peak, or the host's RSS.",
         "dim",
     )
@@ -212,6 +216,24 @@ def _workers(summary: RunSummary) -> Table:
         seconds = [numbers.fixed_seconds(value) for value in (worker.min_s, worker.median_s, worker.max_s)]
         table.add_row(*[_text(cell) for cell in (style_of(worker.stage).label, worker.role, str(worker.processes), *seconds)])
     return table
+
+
+def _print_idle(idle: Idle, no_tail: str | None, console: Console) -> None:
+    """How long each role had nothing to do, by its spans, and the end of generation."""
+    if idle.roles:
+        table = _table("role", "#processes", "#busy s", "#waiting", "#bubbles", "#longest s", title="Waiting in a measured step, by role")
+        for role in idle.roles:
+            bubbles = (numbers.significant(role.bubbles.per_step), numbers.fixed_seconds(role.bubbles.longest_s))
+            cells = (role.role, str(role.processes), numbers.fixed_seconds(role.busy_s), numbers.share(role.role_waiting), *bubbles)
+            table.add_row(*[_text(cell) for cell in cells])
+        table.caption = _text("Means. Waiting: no process of the role runs a stage. Bubbles: stretches of it of 1 ms or longer.", "dim")
+        table.caption_justify = "left"
+        console.print(table)
+    if idle.tail is not None:
+        tail = f"{numbers.seconds(idle.tail.tail_s)} per step, {numbers.share(idle.tail.tail_share)} of generation"
+        _hanging(console, "tail:   ", f"{tail}, with fewer than a tenth of a step's samples unfinished")
+    elif no_tail is not None:
+        _hanging(console, "tail:   ", f"n/a ({no_tail})", "dim")
 
 
 def _bar(part: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, find_adapter, installed_adapters
+from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, broken_adapters, find_adapter, installed_adapters
 from rlmbench.environment import default_device, devices
 from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
@@ -131,6 +131,8 @@ def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
     if request.repeats < 1:
         raise UserError(f"--repeats {request.repeats}: give at least 1")
     names = list(installed_adapters()) if ALL in request.frameworks else list(dict.fromkeys(request.frameworks))
+    if ALL in request.frameworks and (broken := broken_adapters()):
+        raise UserError(f"--framework all: adapter {'; adapter '.join(f'{name}: {why}' for name, why in broken.items())}")
     if not names:
         raise UserError("no framework is installed: an adapter package must provide one (rlmbench doctor)")
     if request.python and len(names) > 1:
@@ -178,7 +180,7 @@ def find_environment(adapter: Adapter, name: str, device: str) -> EnvironmentSpe
     for spec in adapter.environments():
         if spec.name == name and spec.device == device:
             return spec
-    have: Sequence[Any] = [f"{spec.name} ({spec.device})" for spec in adapter.environments()]
+    have: Sequence[Any] = [f"{spec.name} ({spec.device})" for spec in adapter.environments()] or ["none"]
     raise UserError(f"{adapter.name} has no environment {name} for {device}; it has {', '.join(have)}")
 
 

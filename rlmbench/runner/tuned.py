@@ -7,14 +7,20 @@ changed stands in the ledger, a line a setting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlmbench.adapter import Fidelity, LedgerEntry, Translation
-from rlmbench.errors import UserError
+from rlmbench.errors import UserError, did_you_mean
 from rlmbench.experiment.yaml_file import parse, read_yaml
+
+WORK = (
+    "workload", "optimization.algorithm", "optimization.group_size", "optimization.mini_batch_samples", "optimization.epochs",
+    "optimization.dynamic_sampling", "measurement.steps",
+)  # fmt: skip
+"""Fields that say what work is done: the audit compares it with the plan, and figures of other work are no tuning."""
 
 KEPT_FACTS = ("world_size", "training_devices")
 """Facts that hold in the tuned division too: on another number of devices it would be another measurement."""
@@ -60,23 +66,35 @@ def tuned(translation: Translation, settings: Mapping[str, Any], reserved: Itera
     file in messages and reasons.
 
     Raises:
-        UserError: a setting that is reserved.
+        UserError: settings that are reserved, that change the work, or that are fields of the experiment; all of them, a line each.
     """
-    kept = tuple(reserved)
+    if wrong := [f"{source}: {key}: {why}" for key in settings if (why := _refusal(translation, key, tuple(reserved)))]:
+        raise UserError("\nerror: ".join(wrong))
     native = dict(translation.native)
     ledger = list(translation.ledger)
     for key, value in settings.items():
-        name = _bare(key)
-        if any(name == _bare(own) or (own.endswith(".") and name.startswith(_bare(own))) for own in kept):
-            raise UserError(f"{source}: {key}: rlmbench sets this itself to run, replay or measure; leave it out")
-        present = next((own for own in native if _bare(own) == name), None)
+        present = next((own for own in native if _bare(own) == _bare(key)), None)
         before = native.get(present) if present else None
         if present and before == value:
             continue
+        ledger = _recorded(ledger, present or key, before, value, present is not None, source, did_you_mean(key, native))
         native[present or key] = value
-        ledger = _recorded(ledger, present or key, before, value, present is not None, source)
     facts = {name: wanted for name, wanted in translation.expected_facts.items() if name in KEPT_FACTS}
     return replace(translation, native=native, ledger=tuple(ledger), expected_facts=facts)
+
+
+def _refusal(translation: Translation, key: str, reserved: Sequence[str]) -> str:
+    """Why a native file may not hold `key`; empty where it may."""
+    name = _bare(key)
+    fields = [entry.field for entry in translation.ledger if entry.native_key and _bare(entry.native_key) == name]
+    for field in fields:
+        if any(field == work or field.startswith(work + ".") for work in WORK):
+            return f"this is the suite's own work; change it for every framework with --set {field}=..."
+    if any(name == _bare(own) or (own.endswith(".") and name.startswith(_bare(own))) for own in reserved):
+        return "rlmbench sets this itself to run, replay or measure; leave it out"
+    if any(entry.field == key for entry in translation.ledger):
+        return f"this is a field of the experiment, not one of {translation.framework}'s keys; write --set {key}=..."
+    return ""
 
 
 def _bare(key: str) -> str:
@@ -84,9 +102,10 @@ def _bare(key: str) -> str:
     return key.lstrip("+")
 
 
-def _recorded(ledger: list[LedgerEntry], key: str, before: Any, value: Any, present: bool, source: str) -> list[LedgerEntry]:
+def _recorded(ledger: list[LedgerEntry], key: str, before: Any, value: Any, present: bool, source: str, near: str) -> list[LedgerEntry]:
     """The ledger with the fields that `key` stands for marked as changed, or with an entry of its own for a key without a field."""
-    reason = f"{source} gives {value!r}; matched runs have " + (repr(before) if present else "the framework's default")
+    matched = f"matched runs have {before!r}" if present else f"matched runs leave it to the framework{near}"
+    reason = f"{source} gives {value!r}; {matched}"
     changed = [replace(entry, fidelity=Fidelity.CHANGED, native_value=value, reason=reason) for entry in ledger if entry.native_key == key]
     if not changed:
         return [*ledger, LedgerEntry(f"native.{key}", before, Fidelity.CHANGED, key, value, reason)]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rlmbench.comparison.figures import Comparison
 
 _STYLES = {"comparable": "green", "comparable with reservations": "yellow", "not comparable": "bold red"}
-_SIDE_BY_SIDE = 5
-"""Columns of configurations that fit beside each other."""
+_LABEL_WIDTH, _COLUMN_WIDTH = 22, 16
+"""Of the stage table, in characters: as many configurations stand beside each other as fit, the others below."""
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -68,12 +68,12 @@ def _print_stages(comparison: Comparison, console: Console) -> None:
     heads = words.stage_heads(comparison)
     if not heads:
         return
-    made = table(
-        "stage", *(f"#{head}" for head in heads[:_SIDE_BY_SIDE]), title="Where a step's time goes: mean seconds of a measured step"
-    )
-    for row in words.stage_rows(comparison):
-        made.add_row(text(row.label), *(text(value) for value in row.cells[:_SIDE_BY_SIDE]))
-    console.print(made)
-    if len(heads) > _SIDE_BY_SIDE:
-        say(console, f"The first {_SIDE_BY_SIDE} of {len(heads)} configurations; --json holds all.", "dim")
+    rows = words.stage_rows(comparison)
+    beside = max(2, (console.width - _LABEL_WIDTH) // _COLUMN_WIDTH)
+    for first in range(0, len(heads), beside):
+        title = None if first else "Where a step's time goes: mean seconds of a measured step"
+        made = table("stage", *(f"#{head}" for head in heads[first : first + beside]), title=title)
+        for row in rows:
+            made.add_row(text(row.label), *(text(value) for value in row.cells[first : first + beside]))
+        console.print(made)
     say(console, words.CAPTION, "dim")

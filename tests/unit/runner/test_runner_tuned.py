@@ -28,7 +28,7 @@ def test_every_setting_that_differs_is_in_the_ledger():
         "model.dtype": (Fidelity.CHANGED, "bfloat16", "fp32"),
         "native.engine.graphs": (Fidelity.CHANGED, None, 8),
     }
-    assert "my.yaml gives 8; matched runs have the framework's default" in changed.ledger[-1].reason
+    assert "my.yaml gives 8; matched runs leave it to the framework" in changed.ledger[-1].reason
 
 
 def test_number_of_devices_still_holds_but_not_what_a_user_may_tune():
@@ -39,6 +39,24 @@ def test_number_of_devices_still_holds_but_not_what_a_user_may_tune():
 def test_what_rlmbench_needs_for_itself_is_refused(key):
     with pytest.raises(UserError, match=r"^my.yaml: .*: rlmbench sets this itself to run, replay or measure; leave it out$"):
         tuned(MATCHED, {key: 1}, ("data.train_files", "ray_kwargs.ray_init."), "my.yaml")
+
+
+def test_what_is_the_suites_own_work_is_refused_with_the_field_to_set():
+    ledger = (*LEDGER, LedgerEntry("optimization.group_size", 4, Fidelity.EXACT, "num_generations", 4))
+    translation = Translation("trl", "trl", {**NATIVE, "num_generations": 4}, ledger)
+    settings = {"num_generations": 8, "model.dtype": "fp32", "data.seed": 1}
+    with pytest.raises(UserError) as refused:
+        tuned(translation, settings, ("data.",), "my.yaml")
+    assert str(refused.value).split("\nerror: ") == [
+        "my.yaml: num_generations: this is the suite's own work; change it for every framework with --set optimization.group_size=...",
+        "my.yaml: model.dtype: this is a field of the experiment, not one of trl's keys; write --set model.dtype=...",
+        "my.yaml: data.seed: rlmbench sets this itself to run, replay or measure; leave it out",
+    ]
+
+
+def test_a_key_near_one_that_is_there_is_pointed_at():
+    (*_, entry) = tuned(MATCHED, {"engine.eagr": False}, (), "my.yaml").ledger
+    assert entry.reason.endswith("matched runs leave it to the framework (did you mean 'engine.eager'?)")
 
 
 def test_three_ways_to_write_the_same_file(tmp_path):
