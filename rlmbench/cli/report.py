@@ -1,39 +1,76 @@
-"""`rlmbench report`: a run's HTML page again, from its record."""
+"""`rlmbench report`: the HTML page of a run again, or of several beside each other, from their records."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlmbench.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from rlmbench.records import Run
 
 app = typer.Typer()
 
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(help="Run id (or its beginning), folder, or latest.")] = "latest",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; the default is reports/<run id>.html.")] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|SUITE]...",
+            help="Runs (ids, folders, latest), folders of runs, or suites: all of their runs. The default is latest.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write; the default is reports/<run id>.html, of several runs reports/<suite>-comparison.html."
+        ),
+    ] = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
+    minimum_effect: Annotated[float, typer.Option(help="Of several runs: differences below this share of the speed count as none.")] = 0.03,
 ) -> int:
-    """Write the HTML page of a run again.
+    """Write the HTML page of a run again; of several runs, the page that compares them.
 
     \b
     rlmbench report latest
     rlmbench report 20261130-120000-trl-tiny-r0 -o page.html
+    rlmbench report gsm8k_grpo
+    rlmbench report results/gsm8k_grpo results/gsm8k_ppo -o reports/both.html
     """
-    from rlmbench.records.store import find_run
-    from rlmbench.report.html import write_run_page
-    from rlmbench.runner.execute import summarized
+    if not 0 <= minimum_effect < 1:
+        raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
+    from rlmbench.comparison import find_runs
 
-    found = find_run(run, results)
-    path = output or Path("reports") / f"{found.id}.html"
+    found = find_runs(runs or ["latest"], results)
+    path = output or Path("reports") / _default_name(found)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_run_page(found, summarized(found), path)
+        _write(found, minimum_effect, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --output") from None
     print(path)
     return EXIT_OK
+
+
+def _default_name(found: Sequence[Run]) -> str:
+    if len(found) == 1:
+        return f"{found[0].id}.html"
+    return "-".join([*dict.fromkeys(run.manifest.suite for run in found), "comparison.html"])
+
+
+def _write(found: list[Run], minimum_effect: float, path: Path) -> None:
+    from rlmbench.report.html import write_comparison_page, write_run_page
+    from rlmbench.runner.execute import summarized
+
+    if len(found) == 1:
+        write_run_page(found[0], summarized(found[0]), path)
+        return
+    from rlmbench.comparison import compare_groups, evidence_of, ordered
+
+    groups = ordered(evidence_of(run, summarized(run)) for run in found)
+    write_comparison_page(compare_groups(groups, minimum_effect), groups, path)

@@ -32,7 +32,9 @@ CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 @app.command()
 def run(
     suite: Annotated[str, typer.Argument(help="A suite's name (gsm8k_grpo) or path (suites/gsm8k_grpo).")],
-    framework: Annotated[list[str], typer.Option("--framework", "-f", help="trl, verl, openrlhf, or all; may be given several times.")] = [],  # noqa: B006
+    framework: Annotated[
+        list[str], typer.Option("--framework", "-f", help="trl, verl, openrlhf, or all; may be given several times.")
+    ] = [],  # noqa: B006
     scale: Annotated[str | None, typer.Option(help="tiny, small, base, large, or auto: the largest that fits this machine.")] = None,
     override: Annotated[list[str], typer.Option("--set", help="Change one field, as in optimization.group_size=8.")] = [],  # noqa: B006
     repeats: Annotated[int | None, typer.Option(help="Runs of each framework, interleaved A B B A.")] = None,

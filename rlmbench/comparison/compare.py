@@ -18,7 +18,16 @@ def compare(runs: Iterable[Evidence], minimum_effect: float = MINIMUM_EFFECT) ->
 
     Of more than two configurations only those of one suite and scale are paired: others cannot be compared anyway.
     """
-    groups = sorted(group(runs), key=_throughput, reverse=True)
+    return compare_groups(ordered(runs), minimum_effect)
+
+
+def ordered(runs: Iterable[Evidence]) -> list[Group]:
+    """`runs` as configurations, the fastest first: each stands for the one at its place in the comparison."""
+    return sorted(group(runs), key=_throughput, reverse=True)
+
+
+def compare_groups(groups: Sequence[Group], minimum_effect: float = MINIMUM_EFFECT) -> Comparison:
+    """The same for runs that are grouped already (`ordered`)."""
     figures = [configuration(_key(place), one, name_of(one, groups)) for place, one in enumerate(groups)]
     members = list(zip(groups, figures, strict=True))
     paired = [(a, b) for a, b in combinations(members, 2) if len(members) == 2 or _same_suite(a[1], b[1])]

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rlmbench.comparison.evidence import Evidence
@@ -33,13 +34,14 @@ class Group:
         """One of its runs: for what they have in common."""
         return self.runs[-1]
 
-    @property
+    @cached_property
     def ok(self) -> tuple[Evidence, ...]:
         """Runs that ended well."""
         return tuple(run for run in self.runs if run.ok)
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Any]:
+        """The experiment by dotted field: looked at once for every pair."""
         return fields_of(self.any)
 
 
@@ -89,11 +91,11 @@ def _identity(run: Evidence) -> str:
 
 
 def name_of(one: Group, everything: Sequence[Group]) -> str:
-    """Framework and version, and all that tells this configuration from the others of the same framework."""
+    """Framework and version, and all that tells this configuration from the others of the same framework, suite and scale."""
     manifest = one.any.manifest
     version = versions_of(one.any).get(manifest.framework)
     words = [FRAMEWORK_NAMES.get(manifest.framework, manifest.framework), *([version] if version else [])]
-    siblings = [other for other in everything if other is not one and other.any.manifest.framework == manifest.framework]
+    siblings = [other for other in everything if other is not one and _kind(other) == _kind(one)]
     marks: list[str] = [] if manifest.division == "matched" else [manifest.division]
     if len({(other.any.manifest.suite, other.any.manifest.scale) for other in everything}) > 1:
         marks.append(f"{manifest.suite} at {manifest.scale}")
@@ -108,6 +110,11 @@ def name_of(one: Group, everything: Sequence[Group]) -> str:
     if any(device_of(other.any) != device_of(one.any) for other in siblings):
         marks.append(device_of(one.any))
     return ", ".join([" ".join(words), *marks])
+
+
+def _kind(one: Group) -> tuple[str, str, str]:
+    manifest = one.any.manifest
+    return manifest.framework, manifest.suite, manifest.scale
 
 
 def _shortest(field: str, fields: Mapping[str, Any]) -> str:

@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary
-from rlmbench.records.frames import plain_rows
 from rlmbench.records.manifest import Manifest
-from rlmbench.records.store import Run
-from rlmbench.records.tables import read_table
+from rlmbench.records.store import PLAN, Run
+from rlmbench.records.tables import read_columns
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,10 @@ class Evidence:
     """One run: manifest, figures, experiment, the facts its processes stated, and its plan by content.
 
     `experiment` has the defaults of fields that were added since. `facts` holds each value that some process stated, once.
-    `plan_hash` is None for a run that ended before it had a plan.
+    `plan_hash` is None for a run that ended before it had a plan. `path` is its folder, where the rest can be read.
     """
 
+    path: Path
     manifest: Manifest
     summary: RunSummary
     experiment: Mapping[str, Any]
@@ -51,18 +54,31 @@ class Evidence:
 def evidence_of(run: Run, summary: RunSummary) -> Evidence:
     """Read what is needed beside the figures."""
     facts: dict[str, list[Any]] = {}
-    for name, text in plain_rows(read_table(run.path, "facts"), "name", "value"):
+    for name, text in read_columns(run.path, "facts", "name", "value"):
         value = json.loads(text)
         if value not in facts.setdefault(name, []):
             facts[name].append(value)
     stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
-    return Evidence(run.manifest, summary, run.experiment.model_dump(mode="json"), stated, plan_hash(run.plan))
+    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path / PLAN))
 
 
-def plan_hash(plan: Mapping[str, Any] | None) -> str | None:
-    """Content of a workload plan: which prompts in which step, and under replay each sample's length and reward."""
-    if plan is None:
+def _plan_hash(path: Path) -> str | None:
+    try:
+        return _hash_of_text(path.read_bytes())
+    except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); the file is damaged") from None
+
+
+@lru_cache(maxsize=16)
+def _hash_of_text(text: bytes) -> str:
+    """Repetitions have the same plan byte for byte: of a thousand runs few are parsed, and none is kept."""
+    return plan_hash(json.loads(text))
+
+
+def plan_hash(plan: Mapping[str, Any]) -> str:
+    """Content of a workload plan: which prompts in which step, and under replay each sample's length and reward."""
     rows = [[row[key] for key in ("step", "prompt_hash", "response_tokens", "rewards")] for row in plan["rows"]]
     text = json.dumps([plan["mode"], plan["group_size"], rows], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

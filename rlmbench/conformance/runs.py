@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,8 @@ def _wait(process: subprocess.Popen[bytes], results: Path, until: Callable[[Path
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         if until is not None and (pid := until(results)) is not None:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself, and the failure class will not be that of a kill
+                os.kill(pid, signal.SIGKILL)
             until = None
         time.sleep(0.1)
     if process.poll() is None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlmbench.report import numbers
 from rlmbench.report.palette import SUBSTAGE_TINTS, in_order, ink_on, style_of, tint
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 TEXT = "currentColor"
 SURFACE = "var(--surface)"
 ACCENT = "var(--bar)"
+MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
 _LANE_HEIGHT = 22
 
 
@@ -55,8 +57,11 @@ def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
-def stage_seconds(rows: Sequence[Row]) -> dict[str, Any]:
-    """Seconds of every stage, stacked per step. Rows: step, stage, seconds, measured (bool)."""
+def stage_seconds(rows: Sequence[Row], longest_s: float | None = None) -> dict[str, Any]:
+    """Seconds of every stage, stacked per step. Rows: step, stage, seconds, measured (bool).
+
+    `longest_s` is where the axis ends, over all drawings that are compared by eye, and longer bars are cut; else it follows from the rows.
+    """
     import altair as alt
 
     stages = in_order({row["stage"] for row in rows})
@@ -68,17 +73,18 @@ def stage_seconds(rows: Sequence[Row]) -> dict[str, Any]:
             "order": place[row["stage"]],
             "seconds": row["seconds"],
             "measured": row["measured"],
-            "tip": f"step {row['step']} · {style_of(row['stage']).label}: {row['seconds']:.3f} s"
+            "tip": f"step {row['step']} · {style_of(row['stage']).label}: {numbers.seconds(row['seconds'])}"
             + ("" if row["measured"] else " (left out)"),
         }
         for row in rows
     ]
+    scale = alt.Undefined if longest_s is None else alt.Scale(domain=[0, longest_s])
     chart = (
         alt.Chart(alt.Data(values=values))
-        .mark_bar(stroke=SURFACE, strokeWidth=0.6)
+        .mark_bar(stroke=SURFACE, strokeWidth=0.6, clip=longest_s is not None)
         .encode(
             x=alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, ticks=False)),
-            y=alt.Y("seconds:Q", title="seconds", axis=alt.Axis(tickCount=5)),
+            y=alt.Y("seconds:Q", title="seconds", axis=alt.Axis(tickCount=5), scale=scale),
             color=_stage_colours(stages),
             order=alt.Order("order:Q"),
             opacity=alt.condition("datum.measured", alt.value(1), alt.value(0.4)),
@@ -92,8 +98,8 @@ def stage_seconds(rows: Sequence[Row]) -> dict[str, Any]:
 def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
     """Spans of one step. Rows come later, as the data set `spans`: see `timeline_rows`.
 
-    `lanes` holds one label per line, empty for the lines of nested spans; `length_ms` is where the axis ends, over all
-    steps that can be chosen, so that they compare by eye.
+    `lanes` holds one label per line, empty for the lines of nested spans; `length_ms` is where the axis ends, the same for
+    all steps that can be chosen, so that they compare by eye.
     """
     import altair as alt
 
@@ -105,8 +111,10 @@ def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
         scale=alt.Scale(domain=list(range(len(lanes))), paddingInner=0.12, paddingOuter=0.05),
         axis=alt.Axis(labelExpr=f"{labels}[datum.value]", ticks=False, domain=False, labelOverlap=False, labelLimit=150),
     )
-    bars = base.mark_rect(stroke=SURFACE, strokeWidth=0.8, cornerRadius=1.5).encode(
-        x=alt.X("start:Q", title="milliseconds since the step began", scale=alt.Scale(domain=[0, length_ms], nice=False)),
+    wide = f"(datum.end - datum.start) / {length_ms} * width > 5"  # the stroke would hide a bar that is little wider than itself
+    bars = base.mark_rect(stroke=SURFACE, cornerRadius=1.5, clip=True).encode(
+        strokeWidth=alt.condition(wide, alt.value(0.8), alt.value(0)),
+        x=alt.X("start:Q", title="ms since the step began", scale=alt.Scale(domain=[0, length_ms], nice=False), axis=_fitting()),
         x2="end:Q",
         y=y,
         color=alt.Color("colour:N", scale=None),
@@ -114,7 +122,8 @@ def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
     )
     names = (
         # A name is drawn only where it fits; the tooltip and the table hold the rest.
-        base.transform_filter(f"(datum.end - datum.start) / {length_ms} * width > 7 * length(datum.label) + 10")
+        base.transform_calculate(end=f"min(datum.end, {length_ms})")
+        .transform_filter(f"(datum.end - datum.start) / {length_ms} * width > 7 * length(datum.label) + 10")
         .transform_calculate(middle="(datum.start + datum.end) / 2")
         .mark_text(fontSize=11, baseline="middle")
         .encode(x="middle:Q", y=y, text="label:N", color=alt.Color("ink:N", scale=None))
@@ -169,14 +178,16 @@ def lengths(values: Sequence[int], p50: float, p99: float, cap: int | None) -> d
 
 
 def _length_marks(p50: float, p99: float, cap: int | None) -> list[Row]:
-    """Where lines stand and what they are called; two too close for two names share the first one's."""
-    marks: list[Row] = [{"at": p50, "name": "p50"}, {"at": p99, "name": "p99"}]
-    if cap is None:
-        return marks
-    together = cap - p99 < 0.1 * cap
-    if together:
-        marks[1]["name"] = "p99, cap"
-    return marks + ([{"at": cap, "name": "" if together else "cap"}] if cap != p99 else [])
+    """Where lines stand and what they are called; lines too close for two names share the first one's."""
+    marks: list[Row] = []
+    for at, name in ((p50, "p50"), (p99, "p99"), *([(cap, "cap")] if cap is not None else [])):
+        named = next((mark for mark in reversed(marks) if mark["name"]), None)
+        if named is not None and at - named["at"] < 0.1 * (cap or p99):
+            named["name"] += f", {name}"
+            name = ""
+        if not any(mark["at"] == at for mark in marks):
+            marks.append({"at": at, "name": name})
+    return marks
 
 
 def histogram(values: Sequence[int], top: int | None = None, most_bins: int = 40) -> list[Row]:
@@ -192,18 +203,23 @@ def histogram(values: Sequence[int], top: int | None = None, most_bins: int = 40
     ]
 
 
-def memory(rows: Sequence[Row], title: str) -> dict[str, Any]:
-    """Peak memory per stage. Rows: stage, kind, bytes; kinds are drawn beside each other in the given order."""
+def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict[str, Any]:
+    """Peak memory per stage. Rows: stage, kind, bytes; kinds are drawn beside each other in the given order.
+
+    The axis has the unit in which its largest value is written.
+    """
     import altair as alt
 
     stages = [style_of(name).label for name in in_order({row["stage"] for row in rows})]
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    unit = numbers.size(max(row["bytes"] for row in rows)).split()[-1]
+    divisor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
     values = [
         {
             "stage": style_of(row["stage"]).label,
             "kind": row["kind"],
-            "gib": row["bytes"] / 1024**3,
-            "tip": f"{style_of(row['stage']).label} · {row['kind']}: {row['bytes'] / 1024**3:.2f} GiB",
+            "size": row["bytes"] / divisor,
+            "tip": f"{style_of(row['stage']).label} · {row['kind']}: {numbers.size(row['bytes'])}",
         }
         for row in rows
     ]
@@ -213,16 +229,13 @@ def memory(rows: Sequence[Row], title: str) -> dict[str, Any]:
         .encode(
             y=alt.Y("stage:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False, labelLimit=150)),
             yOffset=alt.YOffset("kind:N", sort=kinds),
-            x=alt.X("gib:Q", title=title, axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
-            color=alt.Color("kind:N", sort=kinds, legend=None, scale=alt.Scale(domain=kinds, range=MEMORY_COLOURS[: len(kinds)])),
+            x=alt.X("size:Q", title=unit, axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
+            color=alt.Color("kind:N", sort=kinds, legend=None, scale=alt.Scale(domain=kinds, range=list(colours[: len(kinds)]))),
             tooltip=alt.Tooltip("tip:N"),
         )
         .properties(width="container", height=max(60, len(stages) * (12 + 13 * len(kinds))))
     )
     return specification(chart)
-
-
-MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
 
 
 def line(rows: Sequence[Row]) -> dict[str, Any]:
@@ -240,6 +253,57 @@ def line(rows: Sequence[Row]) -> dict[str, Any]:
     drawn = base.mark_line(color=ACCENT, strokeWidth=2).encode(x=x, y=y)
     points = base.mark_point(color=ACCENT, filled=True, size=36, opacity=1).encode(x=x, y=y, tooltip=alt.Tooltip("tip:N"))
     return specification((drawn + points).properties(width="container", height=130))
+
+
+def lines(rows: Sequence[Row]) -> dict[str, Any]:
+    """One figure of several configurations over the steps. Rows: step, value, key, colour, dash; a key stands at its line's end."""
+    import altair as alt
+
+    styles = {row["key"]: row for row in rows}
+    keys = list(styles)
+    names_at_end = _names_at_end(rows)
+    values = [
+        {
+            "step": row["step"],
+            "value": row["value"],
+            "key": row["key"],
+            "name": names_at_end.get((row["key"], row["step"]), ""),
+            "tip": f"{row['key']} · step {row['step']}: {row['value']:.5g}",
+        }
+        for row in rows
+    ]
+    base = alt.Chart(alt.Data(values=values))
+    colour = alt.Color("key:N", sort=keys, legend=None, scale=alt.Scale(domain=keys, range=[styles[key]["colour"] for key in keys]))
+    dash = alt.StrokeDash("key:N", sort=keys, legend=None, scale=alt.Scale(domain=keys, range=[styles[key]["dash"] for key in keys]))
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=6, format="d"), scale=alt.Scale(nice=False, padding=16))
+    tiny = 0 < max(abs(row["value"]) for row in rows) < 1e-3
+    labels = alt.Axis(tickCount=4, format=".2~e") if tiny else alt.Axis(tickCount=4)
+    y = alt.Y("value:Q", title=None, axis=labels, scale=alt.Scale(zero=False))
+    drawn = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
+    points = base.mark_point(filled=True, size=26, opacity=1).encode(x=x, y=y, color=colour, tooltip=alt.Tooltip("tip:N"))
+    names = base.mark_text(align="left", dx=6, fontSize=12, color=TEXT).encode(x=x, y=y, text="name:N")
+    return specification((drawn + points + names).properties(width="container", height=150))
+
+
+def _names_at_end(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
+    """(key, last step) -> the name that stands there; lines that end at nearly the same place share one: ``A, B``."""
+    ends = {row["key"]: row for row in rows}
+    values = [row["value"] for row in rows]
+    near = (max(values) - min(values)) * 0.08
+    groups: list[list[Row]] = []
+    for row in sorted(ends.values(), key=lambda row: (row["step"], row["value"])):
+        if groups and groups[-1][-1]["step"] == row["step"] and row["value"] - groups[-1][-1]["value"] <= near:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return {(group[0]["key"], group[0]["step"]): ", ".join(sorted(row["key"] for row in group)) for group in groups}
+
+
+def _fitting() -> alt.Axis:
+    """A horizontal axis with as many labels as its width has room for."""
+    import altair as alt
+
+    return alt.Axis(tickCount=alt.ExprRef("max(2, min(10, width / 70))"), format=",~f")
 
 
 def _stage_colours(stages: Sequence[str]) -> alt.Color:

@@ -86,7 +86,7 @@ GLOSSARY: tuple[Term, ...] = (
     ),
     Term(
         "Memory",
-        "GiB",
+        "MiB, GiB",
         "Highest of any process and measured step, per stage. RSS: resident set of the process in host memory, shared pages "
         "included. torch allocated and torch reserved: peaks of torch's device allocator, reset where a stage begins.",
     ),
@@ -124,3 +124,54 @@ GLOSSARY: tuple[Term, ...] = (
         "Reward, KL to the reference, gradient norm, entropy and the like: figures that show whether a fast run also learned as it should.",
     ),
 )
+
+_OVER_RUNS: tuple[Term, ...] = (
+    Term(
+        "Configuration",
+        "",
+        "Runs that were made alike: same suite, scale, framework, versions, division, hardware, experiment and native configuration. "
+        "They are called A, B, C, the fastest first; their runs are repetitions.",
+    ),
+    Term(
+        "Verdict",
+        "",
+        "Comparable, comparable with reservations, or not comparable: the worst of all reasons decides. Where they are not comparable "
+        "no ratio is named, a lack of runs aside.",
+    ),
+    Term(
+        "Tokens per second",
+        "tok/s",
+        "Prompt and response tokens of trained samples over the seconds of the measured steps: one figure a run. Of a configuration: "
+        "the mean over its runs that ended well.",
+    ),
+    Term("Ratio", "x", "Mean tokens per second of A over that of B."),
+    Term(
+        "95% interval",
+        "",
+        "Of a mean over runs, or of a ratio of such means: a bootstrap over runs gives its shape, Student's t its width. With a single run it "
+        "is over blocks of its steps and says so: how steady this run was, not where the next would land.",
+    ),
+    Term(
+        "p, smallest p",
+        "",
+        "p: how often runs dealt into two groups at random would differ as much (exact permutation test, two-sided). Smallest p: what so "
+        "many runs can give at best; above 5% the verdict is too few runs.",
+    ),
+    Term(
+        "Waiting and bubbles",
+        "%",
+        "Of a role: the share of the measured steps in which none of its processes runs a stage. Bubbles are stretches of that of at least "
+        "1 ms. It does not say whether a device was busy.",
+    ),
+    Term("Minimum effect", "%", "A smaller difference counts as none, however sure it is."),
+    Term("Spread", "%", "Standard deviation of tokens per second over runs, as a share of their mean: the noise floor."),
+    Term(
+        "Changes: work, numbers, neither",
+        "",
+        "What a difference changes. Work: what is computed, so that time differs between frameworks that are equally good. Numbers: what the "
+        "optimizer sees. Neither: how the same work is done, which is what one compares. Unknown: rlmbench does not know.",
+    ),
+)
+
+COMPARISON_GLOSSARY: tuple[Term, ...] = (*_OVER_RUNS, *(term for term in GLOSSARY if term.name != "Interval"))
+"""What the page of several runs explains: first what it alone has."""

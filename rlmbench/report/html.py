@@ -1,4 +1,4 @@
-"""One run as one self-contained HTML page.
+"""One run, or several beside each other, as one self-contained HTML page.
 
 Nothing is fetched, and nothing a record holds can become markup or script: the template escapes every text, data stands
 in `application/json` elements without any `<`, and the page's content security policy allows no request and runs only
@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from rlmbench.comparison import Comparison, Group
     from rlmbench.metrics import RunSummary
     from rlmbench.records import Run
+    from rlmbench.report.comparison.parts import ComparisonPage
     from rlmbench.report.parts import Page
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✕", "none": "–"}
@@ -34,7 +37,15 @@ def write_run_page(run: Run, summary: RunSummary, path: Path) -> None:
     write_atomically(path, render(run_page(run, summary)).encode())
 
 
-def render(page: Page) -> str:
+def write_comparison_page(comparison: Comparison, groups: Sequence[Group], path: Path) -> None:
+    """Write the page of a comparison to `path`, in one piece. `groups` are the runs that it was made from, in its order."""
+    from rlmbench.files import write_atomically
+    from rlmbench.report.comparison.page import comparison_page
+
+    write_atomically(path, render(comparison_page(comparison, groups), "comparison.html.j2").encode())
+
+
+def render(page: Page | ComparisonPage, template: str = "run.html.j2") -> str:
     """`page` as HTML."""
     from markupsafe import Markup
 
@@ -43,10 +54,9 @@ def render(page: Page) -> str:
     runtime, script = vega.runtime(), _text("page.js")
     return (
         _environment()
-        .get_template("run.html.j2")
+        .get_template(template)
         .render(
             page=page,
-            marks=_MARKS,
             style=Markup(_text("style.css")),
             runtime=Markup(runtime),
             script=Markup(script),
@@ -94,6 +104,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("rlmbench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals["marks"] = _MARKS
     environment.filters["embedded"] = lambda value: Markup(embedded(value))
     environment.filters["kind"] = lambda part: type(part).__name__
     return environment

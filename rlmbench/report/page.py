@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlmbench.report import numbers, sections, words
 from rlmbench.report.glossary import GLOSSARY
 from rlmbench.report.palette import in_order, style_of
-from rlmbench.report.parts import Failing, Page, Share, Tile
+from rlmbench.report.parts import Download, Failing, Page, Share, Tile
 from rlmbench.report.trust import checks, excluded_text
 
 if TYPE_CHECKING:
@@ -43,8 +43,14 @@ def run_page(run: Run, summary: RunSummary) -> Page:
             sections.reproduce_section(manifest),
         ),
         glossary=GLOSSARY,
-        data={"summary": summary.model_dump(mode="json"), "manifest": manifest.model_dump(mode="json")},
-        data_name=f"{run.id}.json",
+        downloads=(
+            Download(
+                "data",
+                "Download as JSON",
+                f"{run.id}.json",
+                {"summary": summary.model_dump(mode="json"), "manifest": manifest.model_dump(mode="json")},
+            ),
+        ),
     )
 
 

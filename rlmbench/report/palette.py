@@ -45,6 +45,10 @@ STAGES: tuple[StageStyle, ...] = (
     StageStyle("unattributed", "unattributed", HATCH, "no span covers it"),
 )
 
+CONFIGURATION_COLOURS = ("#0072B2", "#D55E00", "#008A64", "#C25C94", "#7A7A7A", "#9A7000")
+"""Colours of configurations in charts, the fastest first: each at least 3:1 on the page in light and in dark, with a dash of its own."""
+CONFIGURATION_DASHES: tuple[list[int], ...] = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [12, 4])
+
 _BY_NAME = {style.name: style for style in STAGES}
 _ORDER = {style.name: place for place, style in enumerate(STAGES)}
 _UNKNOWN_COLOUR = "#8F8F8F"

@@ -56,7 +56,8 @@ def columns(*titles: str) -> tuple[Column, ...]:
 class Table:
     """A table with its caption. Without lines the page shows `empty`, which says why.
 
-    With `filters`, buttons show only the lines with that tag.
+    With `filters`, buttons show only the lines with that tag. A `prose` table is one of sentences: where there is no room for its
+    columns, each line becomes a block of its own.
     """
 
     caption: str
@@ -64,6 +65,7 @@ class Table:
     lines: tuple[Line, ...]
     empty: str = "nothing was recorded"
     filters: tuple[str, ...] = ()
+    prose: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,14 @@ class Folded:
     table: Table
 
 
-Part = Chart | Table | Group | Code | Note | Facts | Folded
+@dataclass(frozen=True)
+class Legend:
+    """What colours mean, for several charts at once: labels with their colours."""
+
+    entries: tuple[tuple[str, str], ...]
+
+
+Part = Chart | Table | Group | Code | Note | Facts | Folded | Legend
 
 
 @dataclass(frozen=True)
@@ -184,8 +193,18 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Download:
+    """Data that travel with the page, under the file name `name`: a text, or an object that becomes JSON. `id` is the element's."""
+
+    id: str
+    label: str
+    name: str
+    content: Any
+
+
+@dataclass(frozen=True)
 class Page:
-    """A whole page. `data` is embedded for download under the file name `data_name`."""
+    """The page of one run."""
 
     title: str
     subtitle: str
@@ -200,5 +219,4 @@ class Page:
     failing: Failing | None
     sections: tuple[Section, ...]
     glossary: tuple[Term, ...]
-    data: Any
-    data_name: str
+    downloads: tuple[Download, ...]

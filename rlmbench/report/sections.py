@@ -35,12 +35,14 @@ def why(summary: RunSummary, figure: str, otherwise: str = numbers.DEFAULT_REASO
     return summary.absent.get(figure, otherwise)
 
 
-def _stage_cell(stage: str) -> Cell:
+def stage_cell(stage: str) -> Cell:
+    """A stage's name with its colour."""
     style = style_of(stage)
     return Cell(style.label, colour=style.colour)
 
 
-def _measured(summary: RunSummary) -> list[StepFigures]:
+def measured_steps(summary: RunSummary) -> list[StepFigures]:
+    """The steps that all figures are taken from."""
     return [step for step in summary.steps if not step.excluded]
 
 
@@ -103,7 +105,7 @@ def _steps_chart(summary: RunSummary) -> Chart:
 
 
 def _stage_table(summary: RunSummary) -> Table:
-    measured = _measured(summary)
+    measured = measured_steps(summary)
     total_s = sum(step.step_s for step in measured)
     largest = max(summary.stages_share.values(), default=0) or 1
     lines = []
@@ -112,7 +114,7 @@ def _stage_table(summary: RunSummary) -> Table:
         part = summary.stages_share.get(stage, 0.0)
         lines.append(
             _stage_line(
-                _stage_cell(stage), summary.stages_s[stage], of_steps, Cell(numbers.share(part), style_of(stage).colour, part / largest)
+                stage_cell(stage), summary.stages_s[stage], of_steps, Cell(numbers.share(part), style_of(stage).colour, part / largest)
             )
         )
         for name, seconds in summary.substages_s.items():
@@ -124,7 +126,7 @@ def _stage_table(summary: RunSummary) -> Table:
         part = sum(gaps) / total_s
         lines.append(
             _stage_line(
-                _stage_cell("unattributed"),
+                stage_cell("unattributed"),
                 summary.unattributed_s,
                 gaps,
                 Cell(numbers.share(part), style_of("unattributed").colour, min(1, part / largest)),
@@ -146,7 +148,7 @@ def _stage_line(name: Cell, median_s: float, of_steps: Sequence[float], share: C
 def _workers_table(summary: RunSummary) -> Table:
     lines = [
         line(
-            _stage_cell(worker.stage),
+            stage_cell(worker.stage),
             worker.role,
             str(worker.processes),
             numbers.fixed_seconds(worker.min_s),
@@ -171,24 +173,36 @@ def _startup_table(summary: RunSummary) -> Table:
 
 def timeline_section(run: Run, summary: RunSummary) -> Section:
     """The spans of a typical step, the slowest and the first, on every process and thread."""
-    from rlmbench.metrics.stages import windows_of
-    from rlmbench.records.clocks import clock_offsets_ns
-    from rlmbench.report.timeline import lay_out
-
     intro = (
         "Every span the probe recorded in one step. Nested spans lie below the one they are part of, and a span counts for its stage "
         "only where none lies below it; gaps are time that no span covers."
     )
-    chosen = _chosen_steps(summary)
+    chosen = chosen_steps(summary)
+    measured_ms = max((step.step_s * 1e3 for step in measured_steps(summary) if step.step in chosen), default=None)
+    chart = timeline_chart(run, chosen, "chart-timeline", "Spans by process", measured_ms)
+    none = Note("No step finished, so there is none to draw.")
+    return Section("timeline", "Timeline of a step", "Timeline", intro, (chart or none,))
+
+
+def timeline_chart(run: Run, chosen: dict[int, str], id: str, title: str, length_ms: float | None = None) -> Chart | None:
+    """The spans of the `chosen` steps (with why each was), one at a time; None where none of them finished.
+
+    `length_ms` is where the axis ends, over all drawings that are compared by eye, else with the longest of the steps; a step that is
+    longer, as a warm-up may be many times, is cut off there, and its name says so.
+    """
+    from rlmbench.metrics.stages import windows_of
+    from rlmbench.records.clocks import clock_offsets_ns
+    from rlmbench.report.timeline import lay_out
+
     steps = run.steps[run.steps["step"].isin(chosen)].drop_duplicates("step")
     windows = windows_of(steps)
     if not windows:
-        return Section("timeline", "Timeline of a step", "Timeline", intro, (Note("No step finished, so there is none to draw."),))
+        return None
     driver = str(steps["process"].iloc[0])
     drawing = lay_out(run.spans, run.processes, windows, clock_offsets_ns(run.processes, driver), driver)
     by_step = {window.step: window for window in windows}
     shown = [step for step in chosen if step in by_step]
-    longest_ms = max(_length_ms(window) for window in windows)
+    longest_ms = length_ms or max(_length_ms(window) for window in windows)
     first = shown[0]
     bars = drawing.steps[first]
     stages = in_order({bar.stage for step in shown for bar in drawing.steps[step]})
@@ -200,11 +214,11 @@ def timeline_section(run: Run, summary: RunSummary) -> Section:
         tuple(
             line(
                 owners[bar.lane],
-                _stage_cell(bar.stage),
+                stage_cell(bar.stage),
                 bar.substage or "",
                 bar.name,
-                f"{bar.start_ms:,.2f}",
-                f"{bar.end_ms - bar.start_ms:,.2f}",
+                _fixed_ms(bar.start_ms),
+                _fixed_ms(bar.end_ms - bar.start_ms),
             )
             for bar in sorted(longest, key=lambda bar: (bar.lane, bar.start_ms))
         ),
@@ -214,23 +228,26 @@ def timeline_section(run: Run, summary: RunSummary) -> Section:
         about += f" Of steps with more than {len(bars):,} spans the longest are drawn."
     if drawing.threads_left_out:
         about += f" {drawing.threads_left_out:,} further threads are not drawn."
-    chart = Chart(
-        "chart-timeline",
-        "Spans by process",
+    return Chart(
+        id,
+        title,
         about,
         charts.timeline(drawing.lanes, longest_ms),
         table,
         tuple((style_of(stage).label, style_of(stage).colour) for stage in stages),
         tuple(
-            Choice(f"step {step} ({chosen[step]})", charts.timeline_rows(bar._asdict() for bar in drawing.steps[step])) for step in shown
+            Choice(
+                f"step {step} ({chosen[step]}{_cut(by_step[step], longest_ms)})",
+                charts.timeline_rows(bar._asdict() for bar in drawing.steps[step]),
+            )
+            for step in shown
         ),
     )
-    return Section("timeline", "Timeline of a step", "Timeline", intro, (chart,))
 
 
-def _chosen_steps(summary: RunSummary) -> dict[int, str]:
+def chosen_steps(summary: RunSummary) -> dict[int, str]:
     """Step -> what makes it worth drawing: the one nearest to the median, the slowest measured, the first."""
-    measured = _measured(summary)
+    measured = measured_steps(summary)
     chosen: dict[int, str] = {}
     if measured:
         middle = summary.step_s.median or 0.0
@@ -240,6 +257,17 @@ def _chosen_steps(summary: RunSummary) -> dict[int, str]:
         first = summary.steps[0]
         chosen.setdefault(first.step, f"first, {first.excluded}" if first.excluded else "first")
     return chosen
+
+
+def _cut(window: Window, longest_ms: float) -> str:
+    if _length_ms(window) <= 1.01 * longest_ms:
+        return ""
+    return f"; {numbers.seconds(_length_ms(window) / 1e3)}, cut at {numbers.seconds(longest_ms / 1e3)}"
+
+
+def _fixed_ms(value: float) -> str:
+    """Milliseconds with two decimals; what is not nothing is not written as 0, as in the tables of seconds."""
+    return "<0.01" if 0 < value < 0.005 else f"{value:,.2f}"
 
 
 def _length_ms(window: Window) -> float:
@@ -260,11 +288,10 @@ def _owners(lanes: Iterable[str]) -> list[str]:
 def work_section(run: Run, summary: RunSummary) -> Section:
     """Prompts, samples and tokens per step, response lengths, and what padding added."""
     parts: list[Part] = []
-    measured = _measured(summary)
     if any(step.samples for step in summary.steps):
         parts.append(_work_table(summary.steps))
     if summary.lengths is not None:
-        parts.append(_lengths_chart(run, summary, {step.step for step in measured}))
+        parts.append(lengths_chart(run, summary, "chart-lengths", "Response lengths"))
     if summary.padding:
         parts.append(_padding_table(summary))
     if not parts:
@@ -286,11 +313,13 @@ def _work_table(steps: Sequence[StepFigures]) -> Folded | Table:
     return Folded(table) if len(steps) > 12 else table
 
 
-def _lengths_chart(run: Run, summary: RunSummary, measured: set[int]) -> Chart:
+def lengths_chart(run: Run, summary: RunSummary, id: str, title: str) -> Chart:
+    """Response lengths of the measured steps' samples, for a run that has some."""
     from rlmbench.metrics.work import unique_samples
 
     lengths = summary.lengths
     assert lengths is not None
+    measured = {step.step for step in measured_steps(summary)}
     samples = unique_samples(run.samples, run.experiment.optimization.epochs)
     values = [int(value) for value in samples.loc[samples["step"].isin(measured), "response_tokens"]]
     cap = run.experiment.workload.max_response_tokens
@@ -313,7 +342,7 @@ def _lengths_chart(run: Run, summary: RunSummary, measured: set[int]) -> Chart:
         f"{lengths.samples:,} samples; median {numbers.count(lengths.p50)}, p99 {numbers.count(lengths.p99)}, "
         f"{numbers.share(lengths.share_at_cap)} at the cap of {cap:,} tokens."
     )
-    return Chart("chart-lengths", "Response lengths", about, spec, table)
+    return Chart(id, title, about, spec, table)
 
 
 def _padding_table(summary: RunSummary) -> Table:
@@ -322,7 +351,7 @@ def _padding_table(summary: RunSummary) -> Table:
         padding = summary.padding[stage]
         lines.append(
             line(
-                _stage_cell(stage),
+                stage_cell(stage),
                 numbers.count(padding.valid_tokens),
                 numbers.count(padding.computed_tokens),
                 Cell(
@@ -463,14 +492,14 @@ def _memory_chart(name: str, label: str, kinds: Sequence[str], stages: Sequence[
     table = Table(
         f"{label}, peak per stage",
         columns("stage", *[f"#{MEMORY_KINDS[kind]}" for kind in kinds]),
-        tuple(line(_stage_cell(stage), *[numbers.size(peaks[stage].get(kind)) for kind in kinds]) for stage in stages),
+        tuple(line(stage_cell(stage), *[numbers.size(peaks[stage].get(kind)) for kind in kinds]) for stage in stages),
     )
     highest = max(rows, key=lambda row: row["bytes"])
     about = f"Highest: {numbers.size(highest['bytes'])} {highest['kind']} in {style_of(highest['stage']).label}."
     legend = (
         tuple((MEMORY_KINDS[kind], colour) for kind, colour in zip(kinds, charts.MEMORY_COLOURS, strict=False)) if len(kinds) > 1 else ()
     )
-    return Chart(f"chart-memory-{name}", label, about, charts.memory(rows, "GiB"), table, legend)
+    return Chart(f"chart-memory-{name}", label, about, charts.memory(rows), table, legend)
 
 
 def _growth_text(value: float, low: float | None, high: float | None, n: int) -> str:
@@ -492,14 +521,14 @@ def learning_section(run: Run, summary: RunSummary) -> Section:
     rewards = [(step.step, step.reward_mean) for step in summary.steps if step.reward_mean is not None]
     if rewards:
         drawn.append(_line_chart("chart-reward", "Reward", rewards, _reward_text(summary)))
-    norms = _per_step(run.updates[run.updates["role"] == "actor"], "grad_norm")
+    norms = per_step(run.updates[run.updates["role"] == "actor"], "grad_norm")
     if norms:
         about = f"Before clipping; mean {numbers.plain(summary.learning.grad_norm, 'no measured step')}."
         drawn.append(_line_chart("chart-grad-norm", "Gradient norm", norms, about))
     for figure, found in summary.learning.native.items():
         if figure == "grad_norm" and norms:
             continue
-        values = _per_step(run.native[run.native["key"] == found.key], "value")
+        values = per_step(run.native[run.native["key"] == found.key], "value")
         title = LEARNING.get(figure, figure.replace("_", " "))
         about = f"As the framework logs it ({found.key}); mean {numbers.plain(found.value)}."
         drawn.append(_line_chart(f"chart-learning-{figure.replace('_', '-')}", title[:1].upper() + title[1:], values, about))
@@ -523,7 +552,7 @@ def _reward_text(summary: RunSummary) -> str:
     return f"{text}, 95% interval {numbers.plain(reward.low)} to {numbers.plain(reward.high)}."
 
 
-def _per_step(rows: pd.DataFrame, column: str) -> list[tuple[int, float]]:
+def per_step(rows: pd.DataFrame, column: str) -> list[tuple[int, float]]:
     """Mean of `column` per step, for the steps that have one."""
     from rlmbench.records.frames import by_step
 
@@ -680,8 +709,8 @@ def reproduce_section(manifest: Manifest) -> Section:
     ]
     parts: list[Part] = [Code("Run it again", words.again_command(manifest)), Facts("This run", tuple(facts))]
     machine = [
-        *_flat(manifest.host),
-        *[entry for index, device in enumerate(manifest.devices) for entry in _flat(device, f"device {index} ")],
+        *flat(manifest.host),
+        *[entry for index, device in enumerate(manifest.devices) for entry in flat(device, f"device {index} ")],
     ]
     if not manifest.devices:
         machine.append(("devices", "none: the run used the CPU" if words.on_cpu(manifest) else numbers.absent()))
@@ -689,16 +718,16 @@ def reproduce_section(manifest: Manifest) -> Section:
     for process in manifest.launch:
         environment = [f"{name}={shlex.quote(value)}" for name, value in process.env.items()]
         parts.append(Code(f"Process {process.name}", " ".join([*environment, shlex.join(process.argv)]), folded=True))
-    parts.append(Code("Experiment as it ran", _pretty(manifest.experiment), folded=True))
+    parts.append(Code("Experiment as it ran", pretty(manifest.experiment), folded=True))
     if manifest.native:
-        parts.append(Code("The framework's own configuration", _pretty(manifest.native), folded=True))
+        parts.append(Code("The framework's own configuration", pretty(manifest.native), folded=True))
     if manifest.environment and manifest.environment.packages:
         lines = tuple(line(name, Cell(version, code=True)) for name, version in sorted(manifest.environment.packages.items()))
         parts.append(Folded(Table("Packages of the framework's environment", columns("package", "version"), lines)))
     return Section("reproduce", "Versions, hardware and commands", "Reproduce", "", tuple(parts))
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """A mapping as names and texts; bytes in binary units."""
     rows = []
     for name, value in values.items():
@@ -709,5 +738,5 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def _pretty(value: Any) -> str:
+def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rlmbench.metrics.stages import Window
+from rlmbench.metrics.stages import Window, awaited
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,7 @@ def lay_out(
     spans: pd.DataFrame, processes: pd.DataFrame, windows: Sequence[Window], offsets_ns: Mapping[str, int], driver: str | None
 ) -> Timeline:
     """The spans that touch `windows`, cut at their boundaries. `offsets_ns` moves each process to the driver's clock."""
-    found = {window.step: _by_thread(spans, window, offsets_ns) for window in windows}
+    found = {window.step: _by_thread(spans, window, offsets_ns, driver) for window in windows}
     threads = sorted({thread for of_step in found.values() for thread in of_step}, key=lambda thread: (thread[0] != driver, thread))
     shown = threads[:MOST_THREADS]
     nested = {step: {thread: list(_nested(of_step[thread])) for thread in shown if thread in of_step} for step, of_step in found.items()}
@@ -78,7 +78,8 @@ class _Span(NamedTuple):
     name: str
 
 
-def _by_thread(spans: pd.DataFrame, window: Window, offsets_ns: Mapping[str, int]) -> dict[Thread, list[_Span]]:
+def _by_thread(spans: pd.DataFrame, window: Window, offsets_ns: Mapping[str, int], driver: str | None) -> dict[Thread, list[_Span]]:
+    """Spans that touch the step, and below a span of the driver that awaits others what really went on in it: a wait, say."""
     shift = spans["process"].map(lambda process: offsets_ns.get(process, 0)).astype("int64")
     start, end = spans["start_ns"] + shift, spans["end_ns"] + shift
     inside = (start < window.end_ns) & (end > window.start_ns)
@@ -88,6 +89,13 @@ def _by_thread(spans: pd.DataFrame, window: Window, offsets_ns: Mapping[str, int
         text = substage if isinstance(substage, str) else None
         called = name if isinstance(name, str) else stage
         threads.setdefault((process, thread), []).append(_Span(max(begin, window.start_ns), min(stop, window.end_ns), stage, text, called))
+    mine = inside & (spans["process"] == driver)
+    for overlay in awaited(spans[mine], spans[inside & ~mine], offsets_ns)[0]:
+        begin, stop = max(overlay.start_ns, window.start_ns), min(overlay.end_ns, window.end_ns)
+        if driver is not None and begin < stop:
+            threads.setdefault((driver, overlay.thread), []).append(
+                _Span(begin, stop, overlay.stage, None, "wait: none works on it" if overlay.stage == "wait" else "in another process")
+            )
     return threads
 
 
@@ -115,5 +123,5 @@ def _label(thread: Thread, processes: pd.DataFrame, shown: Sequence[Thread]) -> 
     words = [f"process {thread[0]}" if pd.isna(rank) else f"rank {rank}"] + ([] if pd.isna(role) else [str(role)])
     siblings = [other for other in shown if other[0] == thread[0]]
     if len(siblings) > 1:
-        words.append(f"thread {siblings.index(thread) + 1}")
+        words[-1] += f" #{siblings.index(thread) + 1}"
     return " · ".join(words)

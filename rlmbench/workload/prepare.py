@@ -1,6 +1,6 @@
 """Build a model and tokenize prompts, inside a framework's environment: ``python prepare.py REQUEST.json OUTPUT.json``.
 
-Standard library, numpy, tokenizers and transformers only, all of which every framework's environment has; no import
+Standard library, numpy, tokenizers, transformers and jinja2 (chat templates) only, all of which every framework's environment has; no import
 of rlmbench. One start does everything, because starting is what takes the time. For the same reason PyTorch is hidden
 from transformers (a tokenizer does without, and importing it takes several seconds) and weights are written by numpy.
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
+UNIT = Path(__file__).parents[1] / "unit"
+sys.path[:0] = [str(Path(__file__).parent), str(UNIT / "report"), str(UNIT / "comparison")]
 
 if TYPE_CHECKING:
+    from opened import Opened
     from playwright.sync_api import Browser
 
 ARGUMENTS = (
@@ -41,3 +43,20 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
+    """Opens a file offline, waits until every chart is drawn, and closes it after the test."""
+    from opened import opened
+
+    contexts = []
+
+    def opening(path: Path, width: int = 1280, scheme: str = "light") -> Opened:
+        one = opened(chromium, path, width, scheme)
+        contexts.append(one.context)
+        return one
+
+    yield opening
+    for context in contexts:
+        context.close()

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+from opened import CUT_LABELS, UNDRAWN
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 WIDTHS = (1280, 380)
-
-
-@dataclass
-class Opened:
-    """A page as opened, with what it complained of and what it asked for."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -56,39 +43,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in runs}
 
 
-@pytest.fixture
-def open_page(chromium: Browser) -> Iterator[Callable[..., Opened]]:
-    """Opens a file offline, waits until every chart is drawn."""
-    contexts = []
-
-    def opening(path: Path, width: int = 1280, scheme: str = "light") -> Opened:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True)  # type: ignore[arg-type]
-        contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(path.as_uri())
-        opened.page.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
-        return opened
-
-    yield opening
-    for context in contexts:
-        context.close()
-
-
 @pytest.mark.parametrize("name", ["finished", "failed", "stepless", "hostile"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_draws_offline_and_asks_for_nothing(open_page, pages, name: str, width: int, scheme: str) -> None:
     opened = open_page(pages[name], width, scheme)
     assert opened.complaints == []
-    assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+    assert opened.fetched == []
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    undrawn = (
-        "[...document.querySelectorAll('.drawing')].filter(d => !d.querySelector('svg path, svg rect, svg line')).map(d => d.dataset.spec)"
-    )
-    assert opened.page.evaluate(undrawn) == []
+    assert opened.page.evaluate(UNDRAWN) == []
     assert opened.page.locator(".drawing svg").count() == (0 if name == "stepless" else opened.page.locator(".drawing").count())
 
 
@@ -107,16 +70,7 @@ def test_charts_show_what_was_measured(open_page, pages) -> None:
 def test_no_label_of_a_chart_is_cut_off(open_page, pages) -> None:
     for width in WIDTHS:
         page = open_page(pages["finished"], width).page
-        cut = page.evaluate(
-            """[...document.querySelectorAll('.drawing')].flatMap(drawing => {
-                 const frame = drawing.getBoundingClientRect();
-                 return [...drawing.querySelectorAll('svg text')].filter(text => text.textContent && getComputedStyle(text).opacity !== '0')
-                   .map(text => [text.textContent, text.getBoundingClientRect()])
-                   .filter(([, box]) => box.width && (box.left < frame.left - 1 || box.right > frame.right + 1))
-                   .map(([name]) => drawing.dataset.spec + ': ' + name);
-               })"""
-        )
-        assert cut == []
+        assert page.evaluate(CUT_LABELS) == []
 
 
 def test_another_step_can_be_chosen_with_the_keyboard(open_page, pages) -> None:
@@ -143,7 +97,7 @@ def test_the_tooltip_names_the_bar_under_the_pointer(open_page, pages) -> None:
     page = open_page(pages["finished"]).page
     page.locator("[data-spec=chart-steps] .mark-rect path[fill='#D55E00']").last.hover()
     page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=5_000)
-    assert page.locator("[role=status]").inner_text().startswith("step 6 · actor update: 0.")
+    assert page.locator("[role=status]").inner_text().startswith("step 6 · actor update: 2")
 
 
 def test_the_data_can_be_downloaded(open_page, pages, tmp_path: Path) -> None:

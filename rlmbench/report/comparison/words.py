@@ -10,6 +10,9 @@ from rlmbench.report import numbers
 from rlmbench.report.words import CPU_LABEL, listed, plain_class
 
 NOT_GIVEN = "n/a"
+SHORT_NAME = 80
+MOST_PAIRS = 6
+NO_RUN = "no run ended well"
 HEADLINE = ("", "configuration", "runs", "step s", "tok/s", "95% interval", "spread", "peak memory")
 CAPTION = (
     "step s and tok/s are means over runs; the interval is that of tok/s. Spread: standard deviation of tok/s over runs, the noise floor. "
@@ -43,6 +46,27 @@ def legend(one: Configuration) -> str:
 
 def named(configuration: Configuration) -> str:
     return f"{configuration.key} ({configuration.name})"
+
+
+def short(name: str) -> str:
+    """A configuration's name where there is little room: a long list of settings is cut between two of them, and says so."""
+    if len(name) <= SHORT_NAME:
+        return name
+    marks = name.split(", ")
+    kept = 1
+    while kept < len(marks) and len(", ".join(marks[: kept + 1])) <= SHORT_NAME:
+        kept += 1
+    return ", ".join(marks[:kept]) + (f" and {_counted(len(marks) - kept, 'more setting')}" if kept < len(marks) else "")
+
+
+def shortly(configuration: Configuration) -> str:
+    return f"{configuration.key} ({short(configuration.name)})"
+
+
+def few(pairs: str) -> str:
+    """The names of pairs, or the first of very many."""
+    names = pairs.split(", ")
+    return pairs if len(names) <= MOST_PAIRS else f"{', '.join(names[:MOST_PAIRS])} and {len(names) - MOST_PAIRS} more pairs"
 
 
 def pair_name(pair: Pair) -> str:
@@ -82,9 +106,13 @@ def lost_runs(one: Configuration) -> list[tuple[RunFigures, str]]:
 
 
 def ending(run: RunFigures) -> str:
-    kind = run.failure_class
-    named = f"{run.status}: {plain_class(kind)}" if kind and kind != run.status else run.status
+    named = end_word(run.status, run.failure_class)
     return f"{named}: {run.failure}" if run.failure else named
+
+
+def end_word(status: str, kind: str | None) -> str:
+    """``failed: out of memory (host)``."""
+    return f"{status}: {plain_class(kind)}" if kind and kind != status else status
 
 
 def ratio(value: float) -> str:
@@ -101,19 +129,78 @@ def speed_evidence(speed: Speed) -> str:
     return f"{interval}{runs}"
 
 
-def speed_sentence(pair: Pair, comparison: Comparison) -> str:
-    """Who is faster, or why nobody can say so."""
+def speed_sentence(pair: Pair, comparison: Comparison, a: str | None = None, b: str | None = None) -> str:
+    """Who is faster, or why nobody can say so. `a` and `b` are what the two are called, else by their keys."""
     speed = pair.speed
     if speed is None:
         return "no speed is claimed: they are not comparable"
+    a, b = a or pair.a, b or pair.b
     evidence = speed_evidence(speed)
     least = numbers.share(comparison.minimum_effect)
     if speed.verdict in ("faster", "slower"):
-        return f"{pair.a} is {speed.verdict}: {ratio(speed.ratio)} the tokens/s of {pair.b} ({evidence})"
+        return f"{a} is {speed.verdict}: {ratio(speed.ratio)} the tokens/s of {b} ({evidence})"
     if speed.verdict == "too few runs":
-        return f"too few runs to say who is faster: so far {pair.a} has {ratio(speed.ratio)} the tokens/s of {pair.b} ({evidence})"
+        return f"too few runs to say who is faster: so far {a} has {ratio(speed.ratio)} the tokens/s of {b} ({evidence})"
     within = f"any difference is below {least}" if speed.within_minimum_effect else f"differences below {least} count as none"
-    return f"no difference shown: {pair.a} has {ratio(speed.ratio)} the tokens/s of {pair.b} ({evidence}; {within})"
+    return f"no difference shown: {a} has {ratio(speed.ratio)} the tokens/s of {b} ({evidence}; {within})"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def lead(comparison: Comparison) -> str:
+    """The whole comparison in a sentence or two, for who reads no further. With several pairs: how the fastest stands to each other one."""
+    if not comparison.pairs:
+        return sentence(nothing_to_compare(comparison))
+    if len(comparison.pairs) == 1:
+        (pair,) = comparison.pairs
+        a, b = (shortly(comparison.configuration(key)) for key in (pair.a, pair.b))
+        return sentence(speed_sentence(pair, comparison, a, b))
+    suites = list(dict.fromkeys((one.suite, one.scale) for one in comparison.configurations))
+    if len(suites) > 1 and len(comparison.configurations) > 2:
+        firsts = [next(one for one in comparison.configurations if (one.suite, one.scale) == suite) for suite in suites]
+        return " ".join(_standing(one, comparison, f"In {one.suite} at {one.scale}, ") for one in firsts[:4])
+    return _standing(comparison.configurations[0], comparison, "")
+
+
+def _standing(one: Configuration, comparison: Comparison, where: str) -> str:
+    """How the fastest of a suite stands to the others: ``A (TRL) is faster than B (1.30x, 95% interval ...) and C (...)``."""
+    others: dict[str, list[Pair]] = {}
+    for pair in comparison.pairs:
+        if pair.a == one.key:
+            others.setdefault(pair.speed.verdict if pair.speed else "refused", []).append(pair)
+    said = {
+        "faster": "is faster than {}",
+        "no difference shown": "shows no difference to {}",
+        "too few runs": "has too few runs beside {} to say who is faster",
+        "refused": "may not be compared with {}",
+    }
+    parts = [text.format(_some(others[kind], with_speed=kind == "faster")) for kind, text in said.items() if kind in others]
+    called = f"{one.key} ({one.name.split(', ')[0]})" if where else shortly(one)  # where it is has been said
+    return f"{where}{called} {'; '.join(parts) or 'has nothing beside it'}."
+
+
+def _some(pairs: list[Pair], *, with_speed: bool) -> str:
+    if with_speed and len(pairs) <= 3:
+        return listed([f"{pair.b} ({_by_how_much(pair.speed)})" for pair in pairs if pair.speed])
+    return listed([pair.b for pair in pairs]) if len(pairs) <= 6 else f"{len(pairs)} others"
+
+
+def _by_how_much(speed: Speed) -> str:
+    interval = "" if speed.low is None or speed.high is None else f", 95% interval {ratio(speed.low)} to {ratio(speed.high)}"
+    return f"{ratio(speed.ratio)}{interval}"
+
+
+def stage_seconds(one: Configuration) -> dict[str, float]:
+    """Mean seconds of each stage in the order of a step, unattributed time last; what no run spent is left out."""
+    from rlmbench.report.palette import in_order
+
+    seconds = {name: one.stages[name].seconds for name in in_order(set(one.stages))}
+    if one.unattributed_s is not None:
+        seconds["unattributed"] = one.unattributed_s
+    return {name: of for name, of in seconds.items() if of > 0}
 
 
 def shared_reasons(comparison: Comparison) -> list[tuple[str, Reason]]:

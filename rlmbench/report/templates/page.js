@@ -50,14 +50,17 @@
     });
   }
 
-  document.getElementById("download").addEventListener("click", (event) => {
-    const text = document.getElementById("data").textContent;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-    link.download = event.currentTarget.dataset.name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  });
+  for (const button of document.querySelectorAll("button[data-source]")) {
+    button.addEventListener("click", () => {
+      const held = read(button.dataset.source);
+      const [text, type] = typeof held === "string" ? [held, "text/csv"] : [JSON.stringify(held), "application/json"];
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text], { type }));
+      link.download = button.dataset.name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  }
 
   const drawings = [...document.querySelectorAll(".drawing")];
   Promise.all(drawings.map(draw)).then(() => { document.documentElement.dataset.ready = "true"; });

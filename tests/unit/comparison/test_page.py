@@ -121,9 +121,10 @@ def test_the_page_shows_the_numbers_of_the_comparison(three) -> None:
 
 
 def test_the_first_screen_answers_first(three) -> None:
-    _, page = three
+    compared, page = three
+    speed = compared.pairs[0].speed
     head = page.text[: page.text.index("May they be compared, and who is faster?")]
-    assert "A (TRL 1.16.0) is faster than B; has too few runs beside C to say who is faster." in head
+    assert f"A (TRL 1.16.0) is faster than B (1.50x, 95% interval {speed.low:.2f}x to {speed.high:.2f}x); has too few runs beside C" in head
     assert "CPU: orchestration, not GPU throughput" in head
     assert "3 of 3 pairs" not in head and "comparable with reservations" in head
     assert "B is tuned" in head or "A is matched, B tuned" in head
@@ -178,13 +179,31 @@ def test_equal_lengths_are_shown_once_and_other_lengths_apart(two, records, tmp_
 
 
 def test_a_broken_weight_sync_is_named(records, tmp_path) -> None:
-    rows = [{"ev": "logprobs", "step": step, "t_ns": 1, "tokens": 100, "sum": 50.0, "max": 1.0} for step in (2, 3, 4)]
+    rows = [{"ev": "logprobs", "step": step, "t_ns": 1, "tokens": 100, "difference_sum": 50.0, "difference_max": 1.0} for step in (2, 3, 4)]
     stale = records.altered(append_events(*rows), **OF_VERL)
     assert stale.summary.learning.logprob_difference.mean == 0.5
     compared, page = page_of([*repeated(records.plain(), 2), *repeated(stale, 2)], tmp_path)
     assert compared.pairs[0].verdict == "not comparable"
     assert "No speed is claimed: they are not comparable." in page.text
     assert "new weights did not reach the rollout engine of" in page.text and "log-probs differ by 0.5, rounding in" in page.text
+
+
+def test_roles_that_wait_are_listed(two, records) -> None:
+    _, page = two
+    for role in records.plain().summary.idle.roles:
+        assert f"{role.role} {role.processes} {role.busy_s:.3f} {role.role_waiting:.1%}" in page.text
+
+
+def test_a_step_of_the_warm_up_is_cut_where_it_is_longer(two) -> None:
+    """The synthetic first step is 1.4 times as long in generation: longer than any measured step and 5%."""
+    compared, page = two
+    slowest = compared.configurations[1]
+    domain = page.data(f"chart-steps-{slowest.key}")["encoding"]["y"]["scale"]["domain"]
+    totals: dict[int, float] = {}
+    for row in page.data(f"chart-steps-{slowest.key}")["data"]["values"]:
+        totals[row["step"]] = totals.get(row["step"], 0.0) + row["seconds"]
+    assert domain == [0, pytest.approx(1.05 * max(seconds for step, seconds in totals.items() if step > 1))]
+    assert totals[1] > domain[1] and "Cut off: step 1 at " in page.text
 
 
 def test_every_chart_has_a_table_and_nothing_is_loaded(three) -> None:
@@ -219,6 +238,8 @@ def test_timelines_share_one_axis(three) -> None:
     _, page = three
     domains = [page.data(f"chart-timeline-{key}")["layer"][0]["encoding"]["x"]["scale"]["domain"] for key in "ABC"]
     assert domains[0] == domains[1] == domains[2]
+    drawn_ms = max(row["end"] for rows in page.data("chart-timeline-A-rows") for row in rows)
+    assert domains[0][1] > 1.5 * drawn_ms, "the steps of C, as its figures say, are twice as long"
 
 
 def test_hostile_texts_stay_text(records, tmp_path) -> None:
@@ -321,3 +342,31 @@ def test_one_run_still_has_its_own_page(command, written_results) -> None:
 def test_wrong_usage_is_one_line(command, arguments, message) -> None:
     code, _, err = command("report", *arguments)
     assert code == 2 and message in err and err.count("\n") == 1
+
+
+def test_a_damaged_plan_is_one_line(command, written_results) -> None:
+    plan = next(written_results.glob("*/2026-verl/plan.json"))
+    kept = plan.read_bytes()
+    plan.write_bytes(kept[:100])
+    code, _, err = command("report", "gsm8k_grpo")
+    plan.write_bytes(kept)
+    assert code == 2 and "plan.json: not JSON" in err and err.count("\n") == 1
+
+
+def test_equal_plans_have_one_hash_whatever_their_layout(records) -> None:
+    def laid_out_otherwise(folder) -> None:
+        plan = json.loads((folder / "plan.json").read_text())
+        (folder / "plan.json").write_text(json.dumps(plan, indent=4))
+
+    assert records.altered(laid_out_otherwise).plan_hash == records.plain().plan_hash
+
+
+def test_settings_of_another_suite_are_no_part_of_a_name(records) -> None:
+    """A suite's name tells it from the others; its own settings would fill a page."""
+    other = synthetic_run.experiment(4, 4, 2, 1)
+    other["measurement"]["seed"] = 5
+    groups = ordered([records.plain(), records.altered(suite="gsm8k_ppo", experiment=other)])
+    assert [one.name for one in compare_groups(groups).configurations] == [
+        "TRL 1.16.0, gsm8k_grpo at tiny",
+        "TRL 1.16.0, gsm8k_ppo at tiny",
+    ]

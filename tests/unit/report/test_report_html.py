@@ -162,3 +162,13 @@ def test_embedded_json_cannot_leave_its_element() -> None:
     text = embedded(value)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"a": "</script><!--&\u2028", "b": [None, None, 1.5]}
+
+
+def test_a_long_warm_up_is_cut_in_the_timeline_and_says_so(page: _Page) -> None:
+    """The synthetic first step takes 1.4 times as long in generation; the axis ends with the slowest measured step."""
+    spec = next(json.loads(text) for attributes, text in page.scripts if attributes.get("id") == "chart-timeline")
+    ends = spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1]
+    shown = next(json.loads(text) for attributes, text in page.scripts if attributes.get("id") == "chart-timeline-rows")
+    lengths_ms = [max(row["end"] for row in rows) for rows in shown]
+    assert lengths_ms[2] > 1.1 * ends and max(lengths_ms[:2]) <= ends
+    assert re.search(r"step 1 \(first, warm-up; [\d.]+ (ms|s), cut at [\d.]+ (ms|s)\)", page.text)

@@ -7,6 +7,7 @@ import synthetic_run
 from rich.console import Console
 
 from rlmbench.metrics import summarize
+from rlmbench.metrics.idle import LongTail
 from rlmbench.report import trust
 from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
 
@@ -52,6 +53,27 @@ def test_the_stage_table_shows_shares_that_add_up(finished) -> None:
     generation = next(row for row in rows if row and row[0] == "generation")
     assert generation[1] == f"{finished[1].stages_s['generation']:.3f}"
     assert "█" * 16 in generation
+
+
+def test_waiting_by_role_stands_in_a_table_with_the_tail_or_its_reason(finished) -> None:
+    run, summary = finished
+    console, stream = _console()
+    print_run_detail(run, summary, console)
+    lines = _lines(stream)
+    rows = [text.split() for text in lines[lines.index("Waiting in a measured step, by role") :]]
+    (role,) = summary.idle.roles
+    assert ["trainer", "2", f"{role.busy_s:.3f}", f"{role.role_waiting:.1%}"] in [row[:4] for row in rows]
+    assert any(row[:2] == ["tail:", "n/a"] for row in rows)
+    assert all(len(text) <= 80 for text in lines if not text.startswith(("folder:", "again:")))
+
+
+def test_a_tail_is_told_in_words(finished) -> None:
+    run, summary = finished
+    tail = LongTail(tail_s=0.5, tail_share=0.125, samples=32, steps=5)
+    console, stream = _console()
+    print_run_detail(run, summary.model_copy(update={"idle": summary.idle.model_copy(update={"tail": tail})}), console)
+    text = " ".join(stream.getvalue().split())
+    assert "500 ms per step, 12.5% of generation, with fewer than a tenth of a step's samples unfinished" in text
 
 
 def test_a_failure_is_shown_with_cause_log_and_command(failed) -> None:

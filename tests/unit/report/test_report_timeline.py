@@ -53,3 +53,15 @@ def test_the_shortest_spans_and_the_last_threads_are_left_out_and_counted(monkey
     assert [bar.name for bar in drawn.steps[1]] == ["2", "3"]
     assert drawn.left_out == {1: 2}
     assert drawn.threads_left_out == 1
+
+
+def test_what_the_driver_only_awaits_is_drawn_as_the_wait_that_it_is() -> None:
+    """A poll from 10 to 90 ms for samples that another process generates from 20 to 50: it waits for 10 and for 40 ms."""
+    spans = _spans(("a", 1, "generation", None, "poll", 10, 90), ("b", 7, "generation", None, "decode", 20, 50))
+    spans.loc[0, "awaits"] = "generation reward"
+    bars = lay_out(spans, PROCESSES, [Window(1, 0, 100 * MS)], {}, "a").steps[1]
+    assert [(bar.depth, bar.stage, bar.start_ms, bar.end_ms) for bar in bars if bar.lane < 2] == [
+        (0, "generation", 10, 90),
+        (1, "wait", 10, 20),
+        (1, "wait", 50, 90),
+    ]

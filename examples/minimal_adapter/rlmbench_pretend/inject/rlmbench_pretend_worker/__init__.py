@@ -1,0 +1,1 @@
+"""What runs inside the made-up trainer's process. Standard library only at import."""

@@ -1,0 +1,48 @@
+"""A page as opened in Chromium, with what it complained of and what it asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+UNDRAWN = (
+    "[...document.querySelectorAll('.drawing')].filter(d => !d.querySelector('svg path, svg rect, svg line')).map(d => d.dataset.spec)"
+)
+CUT_LABELS = """[...document.querySelectorAll('.drawing')].flatMap(drawing => {
+  const frame = drawing.getBoundingClientRect();
+  return [...drawing.querySelectorAll('svg text')].filter(text => text.textContent && getComputedStyle(text).opacity !== '0')
+    .map(text => [text.textContent, text.getBoundingClientRect()])
+    .filter(([, box]) => box.width && (box.left < frame.left - 1 || box.right > frame.right + 1))
+    .map(([name]) => drawing.dataset.spec + ': ' + name);
+})"""
+
+
+@dataclass
+class Opened:
+    """A page, its complaints and its requests."""
+
+    page: Page
+    context: BrowserContext
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    @property
+    def fetched(self) -> list[str]:
+        """What it asked for beside itself."""
+        return [url for url in self.requests if not url.startswith(("file:", "data:"))]
+
+
+def opened(chromium: Browser, path: Path, width: int = 1280, scheme: str = "light") -> Opened:
+    """`path` opened offline, with every chart drawn."""
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True)  # type: ignore[arg-type]
+    one = Opened(context.new_page(), context)
+    one.page.on("console", lambda message: one.complaints.append(f"{message.type}: {message.text}"))
+    one.page.on("pageerror", lambda error: one.complaints.append(str(error)))
+    one.page.on("request", lambda request: one.requests.append(request.url))
+    one.page.goto(path.as_uri())
+    one.page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+    return one
