@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
 MARKS = ("unit", "faults", "frameworks", "browser", "cluster", "gpu")
+
+# A shell switches Ctrl-C off in what it starts in the background, and nohup the hang-up; processes inherit that, and tests send both.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
