@@ -17,7 +17,7 @@ COMMANDS = {
     "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
     "show": ("rlmbench.cli.show", "Print the figures of recorded runs."),
     "compare": ("rlmbench.cli.compare", "Compare runs: may they be compared, who is faster, why do they differ."),
-    "report": ("rlmbench.cli.report", "Write the HTML page of a run again."),
+    "report": ("rlmbench.cli.report", "Write the HTML page of a run, or of several side by side."),
     "timeline": ("rlmbench.cli.timeline", "Write a run as a trace for Perfetto or Chrome."),
     "suites": ("rlmbench.cli.suites", "List, show and check suites."),
     "env": ("rlmbench.cli.env", "Build, list, check and remove framework environments."),
