@@ -158,6 +158,17 @@ class Adapter(Protocol):
         """The framework's own figures worth showing: key in its log -> what it measures, and why it differs from ours."""
 
 
+QUIET: Mapping[str, str] = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+"""For the processes of any framework: no look at a hub, no word to anybody, no threads of a tokenizer that forks, output as it comes."""
+
 METHODS = ("environments", "translate", "launch", "reserved_keys", "probe_path", "probe_module", "native_metrics")
 
 

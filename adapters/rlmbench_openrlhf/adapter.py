@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
 from rlmbench.workload import verifier
@@ -17,15 +17,6 @@ from rlmbench_openrlhf.translate import ray_devices, translate
 INJECT = Path(__file__).parent / "inject"
 PACKAGE = "rlmbench_openrlhf_worker"
 
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONUNBUFFERED": "1",
-}
 CPU = {
     "DS_ACCELERATOR": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",

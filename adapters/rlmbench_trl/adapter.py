@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.workload import verifier
 from rlmbench_trl.environments import ENVIRONMENTS
@@ -17,16 +17,6 @@ INJECT = Path(__file__).parent / "inject"
 WORKER = INJECT / "rlmbench_trl_worker"
 
 # Nothing may leave the machine during a measurement, and nothing may be fetched in the middle of one.
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-    "PYTHONUNBUFFERED": "1",
-}
 VLLM_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 
 NATIVE_METRICS = {
@@ -80,7 +70,7 @@ class TRLAdapter:
         vllm = bool(translation.native.get("use_vllm"))
         server = vllm and place.mode == "disaggregated"
         trainer = dict(translation.native)
-        env = {**QUIET, **(VLLM_CPU if vllm and inputs.device == "cpu" else {})}
+        env = {**QUIET, "TRL_EXPERIMENTAL_SILENCE": "1", **(VLLM_CPU if vllm and inputs.device == "cpu" else {})}
         processes = []
         if server:
             port = free_port()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
 from rlmbench.workload import verifier
@@ -20,17 +20,6 @@ INJECT = Path(__file__).parent / "inject"
 WORKER = INJECT / "rlmbench_verl_worker"
 PACKAGE = "rlmbench_verl_worker"
 
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "WANDB_MODE": "disabled",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "HYDRA_FULL_ERROR": "1",
-    "PYTHONUNBUFFERED": "1",
-}
 CPU = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered for cuda and npu; this is verl's own way round
@@ -136,6 +125,8 @@ class VerlAdapter:
         agents.write_text(f"- name: {name}\n  _target_: {PACKAGE}.agent.{loop}\n")
         env = {
             **QUIET,
+            "WANDB_MODE": "disabled",
+            "HYDRA_FULL_ERROR": "1",
             **(CPU if inputs.device == "cpu" else {}),
             "VERL_FILE_LOGGER_PATH": str(native / "metrics.jsonl"),
             "RLMBENCH_JOB": str(inputs.run_dir / "job.json"),

@@ -160,7 +160,7 @@ def _run(name: str, suite: str, settings: tuple[str, ...], folder: Path, until: 
         try:
             code = _wait(process, results, until)
         finally:
-            if process.poll() is None:
+            if process.poll() is None:  # Ctrl-C
                 process.terminate()
                 process.wait()
     left = _marked(mark)
@@ -180,8 +180,8 @@ def _wait(process: subprocess.Popen[bytes], results: Path, until: Callable[[Path
             until = None
         time.sleep(0.1)
     if process.poll() is None:
-        raise TimeoutError(f"rlmbench run did not end within {RUN_TIMEOUT_S:.0f} s")
-    return process.returncode
+        process.terminate()  # it says itself, in its record, that it was ended
+    return process.wait()
 
 
 def _trains(results: Path) -> int | None:

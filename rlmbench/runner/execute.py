@@ -86,21 +86,21 @@ def execute(
     probe = ProbeTail(run_dir / "probe", plan.experiment.optimization.epochs)
     shared_before = segments()
     began = time.monotonic()
-    temporary = Path(tempfile.mkdtemp(prefix="rlmbench-"))
-    outcome = supervise(
-        launch.processes,
-        cwd=run_dir,
-        log_dir=run_dir / "logs",
-        limits=Limits(plan.experiment.measurement.wall_timeout_s, plan.experiment.measurement.stall_timeout_s),
-        env=_base_environment(plan, cell, run_dir, temporary),
-        watch=[run_dir / "probe"],
-        on_tick=_follow(probe, plan.experiment.measurement.steps, progress),
-        interrupts=interrupts,
-    )
+    with tempfile.TemporaryDirectory(prefix="rlmbench-", ignore_cleanup_errors=True) as temporary:
+        outcome = supervise(
+            launch.processes,
+            cwd=run_dir,
+            log_dir=run_dir / "logs",
+            limits=Limits(plan.experiment.measurement.wall_timeout_s, plan.experiment.measurement.stall_timeout_s),
+            env=_base_environment(plan, cell, run_dir, temporary),
+            watch=[run_dir / "probe"],
+            on_tick=_follow(probe, plan.experiment.measurement.steps, progress),
+            interrupts=interrupts,
+        )
     progress.step(0, 0)
     progress.stage(None)
     remove_leftovers(shared_before)
-    for folder in (*launch.scratch, temporary):
+    for folder in launch.scratch:
         shutil.rmtree(folder, ignore_errors=True)
     progress.phase("reading the records")
     _restore(run_dir / PLAN, planned)
@@ -215,7 +215,7 @@ def _restore(path: Path, planned: bytes) -> None:
         path.write_bytes(planned)
 
 
-def _base_environment(plan: Plan, cell: Cell, run_dir: Path, temporary: Path) -> Mapping[str, str]:
+def _base_environment(plan: Plan, cell: Cell, run_dir: Path, temporary: str) -> Mapping[str, str]:
     """The environment of every process of the run, before the adapter's own variables.
 
     Its temporary files go to a folder that ends with it: vLLM and torch leave dozens of sockets and folders behind in
@@ -223,7 +223,7 @@ def _base_environment(plan: Plan, cell: Cell, run_dir: Path, temporary: Path) ->
     """
     inherited = {key: value for key, value in os.environ.items() if key not in NOT_PASSED_ON}
     compiled = {"TORCHINDUCTOR_CACHE_DIR": str(cache_root() / "torchinductor")}
-    return {**compiled, **inherited, "TMPDIR": str(temporary), **_own_variables(plan, cell, run_dir)}
+    return {**compiled, **inherited, "TMPDIR": temporary, **_own_variables(plan, cell, run_dir)}
 
 
 def _own_variables(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,7 @@ class All:
 
     result: Result
     figures: dict[str, dict[str, Any]]
+    left_in_temporary: list[str]
     records: dict[str, Any]
 
 
@@ -59,11 +62,15 @@ def all_grpo(tmp_path_factory: pytest.TempPathFactory) -> All:
     """GRPO with every framework in one campaign, three steps, in strict order: one run of each, which several tests read."""
     folder = tmp_path_factory.mktemp("all")
     fields = {"measurement__steps": 3, "measurement__strict_order": True, "measurement__wall_timeout_s": FIRST_RUN_TIMEOUT_S}
-    result = run_command(folder, ("gsm8k_grpo", "--framework", "all", *settings(**fields)), timeout_s=2 * FIRST_RUN_TIMEOUT_S)
+    temporary = Path(tempfile.mkdtemp(prefix="all-"))  # short: sockets lie in it
+    arguments = ("gsm8k_grpo", "--framework", "all", *settings(**fields))
+    result = run_command(folder, arguments, {"TMPDIR": str(temporary)}, timeout_s=2 * FIRST_RUN_TIMEOUT_S)
+    left = sorted(path.name for path in temporary.rglob("*"))
+    shutil.rmtree(temporary)
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.document is not None
     figures = {run["framework"]: run for run in result.document["runs"]}
-    return All(result, figures, {name: rlmbench.load(folder / run["path"]) for name, run in figures.items()})
+    return All(result, figures, left, {name: rlmbench.load(folder / run["path"]) for name, run in figures.items()})
 
 
 @pytest.fixture
