@@ -85,7 +85,9 @@ def _good_run(suite: str, ended: Ended) -> Iterator[Finding]:
     )
     coverage, lowest = summary["coverage"]["median"], summary["coverage"]["min"]
     low = [] if coverage is not None and coverage >= COVERAGE_ENOUGH else [f"coverage {coverage}: below {COVERAGE_ENOUGH:.0%}"]
-    yield finding(f"{suite}: spans cover the steps", low, f"{coverage:.1%} of the median step, {lowest:.1%} of the lowest" if coverage else "")
+    yield finding(
+        f"{suite}: spans cover the steps", low, f"{coverage:.1%} of the median step, {lowest:.1%} of the lowest" if coverage else ""
+    )
     yield finding(f"{suite}: spans nest", [*summary["violations"], *_outside_parent(ended.run)], "in each other, and add up to the steps")
     yield weights_follow(suite, summary)
     hooks = summary["hooks"]
