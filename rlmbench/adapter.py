@@ -128,6 +128,20 @@ class EnvironmentSpec:
     versions: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class NativeMetric:
+    """One figure that the framework logs itself, in words, and which of rlmbench's it belongs beside.
+
+    `meaning`: what it measures, and why it differs from ours. `canonical`: the figure of ours that it comes nearest to
+    (``rlmbench.metrics.native``), None where there is none. `sanity`: which of ``rlmbench.metrics.learning.NATIVE_SANITY`` it
+    gives; of several such keys the first that was logged is taken.
+    """
+
+    meaning: str
+    canonical: str | None = None
+    sanity: str | None = None
+
+
 class Adapter(Protocol):
     """What a framework's package provides. `uses_ray` says whether `launch` heeds `RunInputs.ray_address`."""
 
@@ -154,8 +168,8 @@ class Adapter(Protocol):
     def probe_module(self) -> str:
         """The module in that folder whose ``hooks()`` names the patch points, and ``role()`` the process's part in the run."""
 
-    def native_metrics(self) -> Mapping[str, str]:
-        """The framework's own figures worth showing: key in its log -> what it measures, and why it differs from ours."""
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
+        """The framework's own figures worth showing, by their key in its log."""
 
 
 QUIET: Mapping[str, str] = {

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
 from rlmbench.workload import verifier
 from rlmbench_openrlhf.environments import ENVIRONMENTS, VERSION
+from rlmbench_openrlhf.native import NATIVE_METRICS
 from rlmbench_openrlhf.translate import ray_devices, translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -26,21 +27,6 @@ CPU_CACHES = {"VLLM_CACHE_ROOT": "vllm", "TRITON_CACHE_DIR": "triton"}
 LOGICAL_CPUS = 16
 """OpenRLHF reserves a CPU per process whatever it does with it; on a small machine Ray is told of more than there are."""
 
-NATIVE_METRICS = {
-    "timing/step_total": "synchronous: the sum of the other timers; asynchronous: driver seconds from step to step",
-    "timing/generation": "driver seconds from the request for prompts until all samples are there, rewards included",
-    "timing/make_experience": "driver seconds for log-probs, values and advantages",
-    "timing/ppo_train": "driver seconds of the updates of actor and critic together",
-    "timing/broadcast": "driver seconds until the rollout engine has the new weights; asynchronous: waiting for generation included",
-    "rollout/reward_mean": "mean reward after length penalties",
-    "rollout/response_length_mean": "mean response length",
-    "rollout/num_samples": "samples of the step",
-    "actor_grad_norm": "gradient norm of the last update, before clipping",
-    "policy_loss": "policy loss, weighted by tokens over the step's micro-batches",
-    "kl": "KL to the reference model",
-    "ppo_clip_ratio": "share of clipped ratios",
-    "actor_lr": "learning rate after the step's last update",
-}
 RESERVED = (
     "actor.model_name_or_path",
     "ckpt.",
@@ -76,7 +62,7 @@ class OpenRLHFAdapter:
     def probe_module(self) -> str:
         return f"{PACKAGE}.hooks"
 
-    def native_metrics(self) -> Mapping[str, str]:
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:

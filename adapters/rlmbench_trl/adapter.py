@@ -7,10 +7,11 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.workload import verifier
 from rlmbench_trl.environments import ENVIRONMENTS
+from rlmbench_trl.native import NATIVE_METRICS
 from rlmbench_trl.translate import translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -18,24 +19,6 @@ WORKER = INJECT / "rlmbench_trl_worker"
 
 # Nothing may leave the machine during a measurement, and nothing may be fetched in the middle of one.
 VLLM_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1"}
-
-NATIVE_METRICS = {
-    "step_time": "seconds in TRL's training_step calls of one optimizer step: generation inside, optimizer and data outside",
-    "num_tokens": "prompt and response tokens generated so far (cumulative)",
-    "reward": "mean reward of the step",
-    "kl": "mean KL to the reference model",
-    "entropy": "mean token entropy",
-    "grad_norm": "gradient norm before clipping",
-    "clip_ratio/region_mean": "share of clipped ratios",
-    "completions/mean_length": "mean response length (before masks)",
-    "sampling/sampling_logp_difference/mean": "mean difference of rollout and training log-probs (vLLM)",
-    "eps": "episodes per second since the start of training (PPO)",
-    "objective/kl": "mean KL to the reference model (PPO)",
-    "objective/scores": "mean reward (PPO)",
-    "policy/entropy_avg": "mean token entropy (PPO)",
-    "policy/clipfrac_avg": "share of clipped ratios (PPO)",
-}
-
 
 RESERVED = ("output_dir", "vllm_server_host", "vllm_server_port", "vllm_group_port", "max_steps", "report_to")
 """Keys of TRL's configuration that `launch` sets, or that say what is measured."""
@@ -62,7 +45,7 @@ class TRLAdapter:
     def probe_module(self) -> str:
         return "rlmbench_trl_worker.hooks"
 
-    def native_metrics(self) -> Mapping[str, str]:
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:

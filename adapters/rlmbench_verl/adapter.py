@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
 from rlmbench.workload import verifier
 from rlmbench_verl.environments import ENVIRONMENTS
+from rlmbench_verl.native import NATIVE_METRICS
 from rlmbench_verl.placement import V1, Trainer, main_module, trainer
 from rlmbench_verl.translate import translate
 
@@ -35,31 +36,6 @@ V0_MODULE = "verl.trainer.main_ppo"
 """V1's too: ``trainer.use_v1`` decides. The patch points follow it (`inject`)."""
 RAY_INIT_KEYS = ("num_cpus", "runtime_env")
 """The arguments of ``ray.init`` that verl's configuration has (verl/trainer/config/ppo_trainer.yaml); others are added with a +."""
-
-NATIVE_METRICS = {
-    "timing_s/step": "driver seconds of a step, without validation and metrics",
-    "timing_s/gen": "driver seconds until the replay buffer has the step's samples, its 2 s poll included",
-    "timing_s/old_log_prob": "driver seconds for the policy's log-probs",
-    "timing_s/ref": "driver seconds for the reference's log-probs",
-    "timing_s/values": "driver seconds for the critic's values",
-    "timing_s/adv": "driver seconds for advantages",
-    "timing_s/update_actor": "driver seconds of the policy's update",
-    "timing_s/update_critic": "driver seconds of the critic's update",
-    "timing_s/update_weights": "driver seconds until the rollout engine has the new weights",
-    "perf/throughput": "prompt and response tokens per second of timing_s/step and device",
-    "perf/total_num_tokens": "prompt and response tokens of the step",
-    "perf/time_per_step": "timing_s/step",
-    "critic/rewards/mean": "mean reward after any KL penalty",
-    "critic/score/mean": "mean reward",
-    "actor/kl_loss": "mean KL to the reference model",
-    "actor/grad_norm": "gradient norm before clipping",
-    "actor/pg_clipfrac": "share of clipped ratios",
-    "response_length/mean": "mean response length",
-    "training/off_policy/trajectory_staleness/mean": "weight updates between a sample's newest weights and the policy that trains on it",
-    "training/off_policy/trajectory_staleness/max": "the most of any sample",
-    "training/off_policy/trajectory_staleness_worst/max": "the most of any sample, from its oldest weights",
-}
-
 
 RESERVED = (
     "actor_rollout_ref.model.path",
@@ -102,7 +78,7 @@ class VerlAdapter:
     def probe_module(self) -> str:
         return f"{PACKAGE}.hooks"
 
-    def native_metrics(self) -> Mapping[str, str]:
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:

@@ -21,6 +21,7 @@ from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.load import build_experiment, load_suite, suite_files
 from rlmbench.ledger import missing
+from rlmbench.metrics.learning import NATIVE_SANITY
 from rlmbench.probe import INJECT
 from rlmbench.records.vocabulary import STAGES, STARTUP
 
@@ -236,4 +237,10 @@ def _hooks(adapter: Adapter) -> Finding:
 
 
 def _bad_native_metrics(adapter: Adapter) -> list[str]:
-    return [f"{key}: no text" for key, text in adapter.native_metrics().items() if not str(text).strip()]
+    wrong = []
+    for key, metric in adapter.native_metrics().items():
+        if not metric.meaning.strip():
+            wrong.append(f"{key}: no text")
+        if metric.sanity not in (None, *NATIVE_SANITY):
+            wrong.append(f"{key}: sanity {metric.sanity!r} is none of {', '.join(NATIVE_SANITY)}")
+    return wrong

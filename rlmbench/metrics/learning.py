@@ -11,21 +11,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from rlmbench.adapter import NativeMetric
 from rlmbench.metrics.statistics import Estimate, mean_over_steps
 from rlmbench.records.frames import by_step
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NATIVE_KEYS: dict[str, tuple[str, ...]] = {
-    "kl": ("kl", "objective/kl", "actor/kl_loss"),
-    "grad_norm": ("grad_norm", "actor/grad_norm"),
-    "clip_fraction": ("clip_ratio/region_mean", "policy/clipfrac_avg", "actor/pg_clipfrac", "clip_ratio"),
-    "entropy": ("entropy", "policy/entropy_avg", "actor/entropy"),
-    "staleness": ("training/off_policy/trajectory_staleness/mean",),
-    "logprob_difference": ("sampling/sampling_logp_difference/mean", "training/rollout_probs_diff_mean"),
-}
-"""Sanity figure -> the keys under which TRL, verl or OpenRLHF logs it; the first one present is taken."""
+NATIVE_SANITY = ("kl", "grad_norm", "clip_fraction", "entropy", "staleness", "logprob_difference")
+"""The sanity figures that only the framework's own log gives; an adapter says under which keys (``NativeMetric.sanity``)."""
 
 
 SYNC_TOLERANCE: dict[str, float] = {"float32": 1e-3, "bfloat16": 2e-2}
@@ -117,12 +111,13 @@ def dtypes_at_work(asked: str, facts: pd.DataFrame) -> list[str]:
     return [asked, *(str(json.loads(text)) for text in stated)]
 
 
-def native_sanity(native: pd.DataFrame, steps: Collection[int]) -> dict[str, NativeMean]:
-    """The figures of `NATIVE_KEYS` that the framework logged in `steps`; the others are left out."""
+def native_sanity(native: pd.DataFrame, steps: Collection[int], known: Mapping[str, NativeMetric]) -> dict[str, NativeMean]:
+    """The figures of `NATIVE_SANITY` that the framework logged in `steps`; the others are left out."""
     measured = native[native["step"].isin(steps)].dropna(subset=["value"])
     means = measured.groupby("key")["value"].mean().to_dict()
     found = {}
-    for figure, keys in NATIVE_KEYS.items():
+    for figure in NATIVE_SANITY:
+        keys = (key for key, about in known.items() if about.sanity == figure)
         key = next((key for key in keys if key in means and isfinite(means[key])), None)
         if key is not None:
             found[figure] = NativeMean(float(means[key]), key)

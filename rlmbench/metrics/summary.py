@@ -45,12 +45,10 @@ SHORT_STEP_S = 0.3
 """Steps below this are left out of the coverage: a fixed cost of a few milliseconds is a large share of them."""
 
 
-def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunSummary:
-    """The figures of `run`. A run that ended well fails here when its audit does, or when it measured no step.
-
-    `native_reasons` are an adapter's texts on its framework's own figures (``Adapter.native_metrics()``).
-    """
+def summarize(run: Run) -> RunSummary:
+    """The figures of `run`. A run that ended well fails here when its audit does, or when it measured no step."""
     measured = _Measured(run)
+    native_metrics = run.manifest.native_metrics
     checked = _audit(run)
     status, failure = _verdict(run, checked, measured)
     summary = RunSummary(
@@ -78,7 +76,7 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
         overlap_s=_median([step.overlap_ns / 1e9 for step in measured.included]) if measured.has_spans else None,
         startup=_startup(measured),
         throughput=_throughput(measured.throughput),
-        native=native_figures(run.native, measured.steps, _canonical(measured), native_reasons or {}),
+        native=native_figures(run.native, measured.steps, _canonical(measured), native_metrics),
         lengths=measured.lengths,
         padding={
             stage: fig.PaddingFigures(valid_tokens=tokens.valid_tokens, computed_tokens=tokens.computed_tokens, padding_share=tokens.share)
@@ -96,7 +94,7 @@ def summarize(run: Run, native_reasons: Mapping[str, str] | None = None) -> RunS
             logprob_difference=learning.logprob_difference(
                 run.logprobs, measured.steps, learning.dtypes_at_work(run.experiment.model.dtype, run.facts)
             ),
-            native=learning.native_sanity(run.native, measured.steps),
+            native=learning.native_sanity(run.native, measured.steps, native_metrics),
         ),
         workers=_workers(measured),
         idle=_idle(measured),
@@ -284,7 +282,7 @@ def _throughput(rates: Throughput | None) -> fig.ThroughputFigures | None:
 
 
 def _canonical(measured: _Measured) -> dict[str, float | None]:
-    """Our figures by the names that `rlmbench.metrics.native.CANONICAL` uses."""
+    """Our figures by the names that ``NativeMetric.canonical`` uses."""
     rates, lengths = measured.throughput, measured.lengths
     seconds = sum(step.step_ns for step in measured.included) / 1e9
     updates = sum(measured.work[step].optimizer_steps for step in measured.steps if step in measured.work)
@@ -429,7 +427,7 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         _Reason("learning.weights_changed", summary.learning.weights_changed is None, "no optimizer step was checked"),
         *(
             _Reason(f"learning.native.{name}", name not in summary.learning.native, "the framework did not log it")
-            for name in learning.NATIVE_KEYS
+            for name in learning.NATIVE_SANITY
         ),
         _Reason("native", not summary.native, "the framework logged no figure of its own"),
         _Reason("workers", not summary.workers, "a single process recorded spans"),

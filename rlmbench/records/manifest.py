@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rlmbench.adapter import NativeMetric
 from rlmbench.errors import UserError
 from rlmbench.files import write_atomically
 from rlmbench.records.supervisor import Supervisor
@@ -107,6 +108,9 @@ class Manifest(Record):
     untested: list[str] = Field(
         default_factory=list,
         description="Parts of the translation that the adapter's authors have never run, by rlmbench.adapter.Translation.",
+    )
+    native_metrics: dict[str, NativeMetric] = Field(
+        default_factory=dict, description="Key in the framework's log -> what the adapter says of it."
     )
     traits: dict[str, str] = Field(
         default_factory=dict, description="What the framework does by itself, by rlmbench.adapter.Translation: name -> how."

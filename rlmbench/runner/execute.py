@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 import rlmbench
-from rlmbench.adapter import Launch, RunInputs, installed_adapters
+from rlmbench.adapter import Launch, RunInputs
 from rlmbench.environment import Environment, cache_root, devices, host_facts
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
@@ -145,6 +145,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         ledger=[asdict(entry) for entry in part.translation.ledger],
         native=dict(part.translation.native),
         expected_facts=dict(part.translation.expected_facts),
+        native_metrics=dict(part.adapter.native_metrics()),
         traits=dict(part.translation.traits),
         untested=list(part.translation.untested),
         environment=EnvironmentRecord(
@@ -285,7 +286,7 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
         write_manifest(run_dir, manifest)
     write_tables(run_dir, tables_from_events(run_dir))
     # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
-    summary = summarize(Run(run_dir, manifest), plan.parts[cell.framework].adapter.native_metrics())
+    summary = summarize(Run(run_dir, manifest))
     if summary.failure:
         failure = _explained(summary.failure, run_dir, manifest).model_copy(
             update={"rerun_command": replace(plan.request, scale=plan.scale).command()}
@@ -318,6 +319,4 @@ def summarized(run: Run) -> RunSummary:
             return RunSummary.model_validate(kept)
         except ValidationError:
             pass
-    adapters = installed_adapters()
-    adapter = adapters.get(run.manifest.framework)
-    return summarize(run, adapter.native_metrics() if adapter else None)
+    return summarize(run)

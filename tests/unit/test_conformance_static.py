@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlmbench.adapter import Adapter, EnvironmentSpec, Fidelity, Launch, Process, RunInputs, Translation, find_adapter
+from rlmbench.adapter import Adapter, EnvironmentSpec, Fidelity, Launch, NativeMetric, Process, RunInputs, Translation, find_adapter
 from rlmbench.conformance import static, static_checks
 from rlmbench.conformance.static import shipped_cases, variations
 from rlmbench.experiment import Experiment
@@ -45,7 +45,7 @@ class Wrapped:
     def probe_module(self) -> str:
         return self._do("probe_module")
 
-    def native_metrics(self) -> Mapping[str, str]:
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
         return self._do("native_metrics")
 
     def _do(self, name: str, *arguments: Any) -> Any:
@@ -107,7 +107,8 @@ def test_a_sound_adapter_passes():
         ({"launch": elsewhere}, "launch says what to start", "launch wrote outside the run's folder: left"),
         ({"environments": list}, "environments have lock files", "no environment"),
         ({"probe_module": lambda: "no_such_module"}, "hooks can be listed before the framework is imported", "No module named 'no_such_module'"),
-        ({"native_metrics": lambda: {"loss": " "}}, "native figures are explained", "loss: no text"),
+        ({"native_metrics": lambda: {"loss": NativeMetric(" ")}}, "native figures are explained", "loss: no text"),
+        ({"native_metrics": lambda: {"kl": NativeMetric("KL", sanity="divergence")}}, "native figures are explained", "kl: sanity 'divergence'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rlmbench.adapter import EnvironmentSpec, Launch, Process, RunInputs, Translation
+from rlmbench.adapter import EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench_pretend.translate import translate
 
@@ -43,5 +43,5 @@ class PretendAdapter:
     def probe_module(self) -> str:
         return "rlmbench_pretend_worker.hooks"
 
-    def native_metrics(self) -> Mapping[str, str]:
-        return {"mean_reward": "mean reward of the step's samples, before any scaling"}
+    def native_metrics(self) -> Mapping[str, NativeMetric]:
+        return {"mean_reward": NativeMetric("mean reward of the step's samples, before any scaling", canonical="reward_mean")}

@@ -64,6 +64,10 @@ class SyntheticRun:
         self.manifest = {
             "run_id": folder.name, "suite": "gsm8k_grpo", "scale": "tiny", "framework": "trl", "status": "ok",
             "times": {"created_unix_s": 999.0, "started_unix_s": 1000.0, "ended_unix_s": 1016.0, "wall_s": 16.0}, "versions": {"rlmbench": "0.1.0"},
+            "native_metrics": {
+                "step_time": {"meaning": "its own clock", "canonical": "update_s"}, "reward": {"meaning": "mean reward", "canonical": "reward_mean"},
+                "kl": {"meaning": "KL to the reference", "sanity": "kl"},
+            },
         }  # fmt: skip
         # The driver's probe begins 1 s after the run and 9 s before step 1, by both of its clocks.
         process = {"ev": "process", "schema": 1, "pid": 1, "ppid": 0, "rank": 0, "local_rank": 0, "world_size": 1, "role": "driver"}

@@ -1,5 +1,6 @@
 import pytest
 
+from rlmbench.adapter import NativeMetric, find_adapter
 from rlmbench.metrics.learning import (
     LogprobDifference,
     NativeMean,
@@ -128,12 +129,15 @@ def test_native_sanity_takes_the_first_known_key(tables_of):
     tables = tables_of(
         {"ev": "native", "step": 1, "t_ns": 1, "values": {"objective/kl": 9.0}}, {"ev": "native", "step": 2, "t_ns": 1, "values": values}
     )
-    assert native_sanity(tables.native, [2]) == {"kl": NativeMean(0.5, "objective/kl"), "entropy": NativeMean(3.0, "policy/entropy_avg")}
+    assert native_sanity(tables.native, [2], find_adapter("trl").native_metrics()) == {
+        "kl": NativeMean(0.5, "objective/kl"),
+        "entropy": NativeMean(3.0, "policy/entropy_avg"),
+    }
 
 
 def test_verls_timers_stand_beside_the_stages_that_they_time(tables_of):
     tables = tables_of({"ev": "native", "step": 2, "t_ns": 1, "values": {"timing_s/adv": 0.5, "timing_s/ref": 1.0, "timing_s/gen": 3.0}})
-    figures = native_figures(tables.native, [2], {"advantage_s": 0.25, "rollout_s": 3.0}, {})
+    figures = native_figures(tables.native, [2], {"advantage_s": 0.25, "rollout_s": 3.0}, find_adapter("verl").native_metrics())
     assert (figures["timing_s/adv"].canonical, figures["timing_s/adv"].ratio) == ("advantage_s", 2.0)
     assert (figures["timing_s/gen"].canonical, figures["timing_s/gen"].ratio) == ("rollout_s", 1.0)
     assert (figures["timing_s/ref"].canonical, figures["timing_s/ref"].ratio) == ("reference_logprob_s", None), "no such stage ran"
@@ -149,7 +153,11 @@ def test_native_figures_stand_beside_the_canonical_ones(tables_of):
         native(3, step_time=2.0, train_samples_per_second=8.0, odd=7),
         native(4, late=1.0),
     )
-    figures = native_figures(tables.native, [2, 3], {"update_s": 3.0, "samples_per_s": 4.0}, {"step_time": "its own clock"})
+    known = {
+        "step_time": NativeMetric("its own clock", "update_s"),
+        "train_samples_per_second": NativeMetric("the whole loop", "samples_per_s"),
+    }
+    figures = native_figures(tables.native, [2, 3], {"update_s": 3.0, "samples_per_s": 4.0}, known)
     step_time = figures["step_time"]
     assert (step_time.mean, step_time.last, step_time.n, step_time.ratio, step_time.reason) == (1.5, 2.0, 2, 0.5, "its own clock")
     assert figures["train_samples_per_second"].ratio == 2.0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlmbench.adapter import find_adapter
 from rlmbench.records import EnvironmentRecord, Failure, Manifest, ProcessLaunch, Run, Times, Versions, load, write_manifest
 
 MS = 1_000_000
@@ -310,6 +311,7 @@ def manifest(run_id: str, recipe: dict[str, Any], **changes: Any) -> Manifest:
         "status": "ok",
         "experiment": recipe,
         "ledger": [dict(zip(keys, entry, strict=True)) for entry in LEDGER],
+        "native_metrics": find_adapter("trl").native_metrics(),
         "native": {"loss_type": "dapo", "num_generations": 4, "bf16": True, "max_steps": recipe["measurement"]["steps"]},
         "launch": [
             ProcessLaunch(
