@@ -22,6 +22,7 @@ COMMANDS = {
     "suites": ("rlmbench.cli.suites", "List, show and check suites."),
     "env": ("rlmbench.cli.env", "Build, list, check and remove framework environments."),
     "adapter": ("rlmbench.cli.adapter", "Check whether an adapter keeps its promises."),
+    "overhead": ("rlmbench.cli.overhead", "Measure what measuring costs, by paired runs."),
     "doctor": ("rlmbench.cli.doctor", "Say what this machine can measure, and what is missing."),
 }
 

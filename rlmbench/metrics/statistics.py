@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from math import ceil, comb, exp, log, sqrt
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -205,6 +206,24 @@ def _resamples(n: int, seed: int) -> NDArray[Any]:
     import numpy as np
 
     return np.random.default_rng(seed).integers(0, n, size=(_RESAMPLES, n))
+
+
+def median_of(values: Sequence[float]) -> Estimate | None:
+    """Median with the distribution-free interval between two of the values themselves (from the sign test). None without any.
+
+    The interval is the narrowest symmetric pair of order statistics that covers the median with at least 95%; below 6 values even
+    the lowest and the highest do not, and there is none.
+    """
+    n = len(values)
+    if n == 0:
+        return None
+    ordered = sorted(values)
+    outside, below = 0.0, 0
+    while below < n // 2 and 2 * (outside + comb(n, below) / 2**n) <= ALPHA:
+        outside += comb(n, below) / 2**n
+        below += 1
+    low, high = (ordered[below - 1], ordered[n - below]) if below else (None, None)
+    return Estimate(median(ordered), low, high, n)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Estimate | None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlmbench.adapter import NativeMetric
 from rlmbench.errors import UserError
 from rlmbench.files import write_atomically
+from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.vocabulary import FAILURE_CLASSES
 
@@ -114,6 +115,9 @@ class Manifest(Record):
     )
     traits: dict[str, str] = Field(
         default_factory=dict, description="What the framework does by itself, by rlmbench.adapter.Translation: name -> how."
+    )
+    harness_overhead: HarnessOverhead | None = Field(
+        default=None, description="The latest measurement on this machine, by paired runs, of what probe and collector cost this framework."
     )
     launch: list[ProcessLaunch] = Field(default_factory=list)
     environment: EnvironmentRecord | None = None

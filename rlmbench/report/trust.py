@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COVERAGE_ENOUGH = 0.95
 """Below this the stage breakdown is incomplete (docs/metrics.md)."""
 PROBE_SHARE_ENOUGH = 0.005
+HARNESS_COST_ENOUGH = 0.01
 
 
 def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
@@ -24,6 +25,7 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _coverage(summary),
         _arithmetic(summary),
         _probe(summary),
+        _harness(manifest),
         _measured(summary),
         _weights(summary),
         _weight_sync(summary),
@@ -81,6 +83,20 @@ def _probe(summary: RunSummary) -> Check:
         return Check("Probe overhead", "none", numbers.absent(summary.absent.get("probe_overhead")))
     state: State = "ok" if summary.probe_overhead <= PROBE_SHARE_ENOUGH else "warn"
     return Check("Probe overhead", state, f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account")
+
+
+def _harness(manifest: Manifest) -> Check:
+    measured = manifest.harness_overhead
+    name = "Cost of measuring"
+    if measured is None:
+        ask = f"rlmbench overhead {manifest.suite} --framework {manifest.framework} --scale {manifest.scale}"
+        return Check(name, "none", f"not measured on this machine by paired runs with and without probe and collector ({ask})")
+    text = f"step time is {measured.ratio:.3f} times that without probe and collector: median of {len(measured.ratios)} pairs of runs"
+    text += f" of {measured.suite} at {measured.scale} on this machine"
+    if measured.low is None or measured.high is None:
+        return Check(name, "none", f"{text}, too few for an interval")
+    state: State = "warn" if measured.low > 1 + HARNESS_COST_ENOUGH else "ok"
+    return Check(name, state, f"{text}, 95% interval {measured.low:.3f} to {measured.high:.3f}")
 
 
 def _measured(summary: RunSummary) -> Check:

@@ -29,6 +29,7 @@ from rlmbench.runner.cells import Cell, Plan
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
 from rlmbench.runner.interrupts import Interrupted, Interrupts
 from rlmbench.runner.logtext import before_end, find_cause, read_log, signal_name, tail
+from rlmbench.runner.overhead import kept_overhead
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.shared_memory import remove_leftovers, segments
@@ -156,6 +157,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
             packages=dict(environment.packages),
             notes=list(environment.notes),
         ),
+        harness_overhead=kept_overhead(cell.framework, plan.device),
         host=host_facts(),
         devices=devices() if plan.device == "cuda" else [],
         times=Times(created_unix_s=time.time()),

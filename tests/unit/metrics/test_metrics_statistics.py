@@ -2,7 +2,7 @@ from statistics import NormalDist
 
 import pytest
 
-from rlmbench.metrics.statistics import mean_over_steps, slope, t95
+from rlmbench.metrics.statistics import mean_over_steps, median_of, slope, t95
 
 
 def test_slope_and_interval_by_hand():
@@ -19,6 +19,17 @@ def test_slope_of_a_line_is_exact_and_of_too_little_absent():
     assert (line.value, line.low, line.high) == pytest.approx((10, 10, 10))
     assert slope([1, 2], [5, 6]) is None
     assert slope([1, 1, 1], [5, 6, 7]) is None
+
+
+def test_a_median_lies_between_order_statistics():
+    # By tables of the sign test: 6 values, lowest to highest covers 1 - 2/64 = 96.9%; 9 values, 2nd to 8th covers 1 - 2 x 10/512 = 96.1%.
+    six = median_of([1.02, 0.98, 1.01, 1.04, 0.99, 1.00])
+    assert (six.value, six.low, six.high, six.n) == (pytest.approx(1.005), 0.98, 1.04, 6)
+    nine = median_of([9, 8, 7, 6, 5, 4, 3, 2, 1])
+    assert (nine.value, nine.low, nine.high) == (5, 2, 8)
+    five = median_of([5, 4, 3, 2, 1])  # 1 - 2/32 = 93.75%
+    assert (five.value, five.low, five.high) == (3, None, None)
+    assert median_of([]) is None
 
 
 def test_t_meets_its_known_values():

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rlmbench.metrics import summarize
 from rlmbench.metrics.idle import LongTail
+from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.report import trust
 from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
 
@@ -132,6 +133,31 @@ def test_a_lost_sample_is_the_first_thing_one_reads(tmp_path) -> None:
     assert "31 samples instead of 32" in stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "state", "says"),
+    [
+        (0.98, 1.02, "ok", "is 1.004 times that without probe and collector: median of 6 pairs of runs of gsm8k_grpo at tiny"),
+        (1.011, 1.05, "warn", "95% interval 1.011 to 1.050"),
+        (None, None, "none", "too few for an interval"),
+    ],
+)
+def test_the_measured_cost_of_measuring(finished, low, high, state, says) -> None:
+    run, summary = finished
+    about = {
+        "framework": "trl",
+        "suite": "gsm8k_grpo",
+        "scale": "tiny",
+        "device": "cpu",
+        "steps": 8,
+        "measured_unix_s": 1.0,
+        "rlmbench": "0",
+    }
+    overhead = HarnessOverhead(**about, ratios=[1.004] * 6, ratio=1.004, low=low, high=high)
+    manifest = run.manifest.model_copy(update={"harness_overhead": overhead})
+    check = next(check for check in trust.checks(summary, manifest) if check.name == "Cost of measuring")
+    assert (check.state, says in check.text) == (state, True), check.text
+
+
 def test_checks_warn_below_their_limits(finished) -> None:
     run, summary = finished
     low = summary.coverage.model_copy(update={"min": 0.949})
@@ -144,6 +170,7 @@ def test_checks_warn_below_their_limits(finished) -> None:
         "Coverage": "ok",
         "Arithmetic": "ok",
         "Probe overhead": "ok",
+        "Cost of measuring": "none",
         "Measured steps": "ok",
         "Weights": "ok",
         "Weight sync": "none",
