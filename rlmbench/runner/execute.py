@@ -20,7 +20,7 @@ from rlmbench.environment import Environment, cache_root, devices, host_facts
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
-from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, Times, Versions, write_manifest
+from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, ProfileRecord, Times, Versions, write_manifest
 from rlmbench.records.store import PLAN, Run
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.tables import tables_from_events, write_tables
@@ -30,12 +30,13 @@ from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classif
 from rlmbench.runner.interrupts import Interrupted, Interrupts
 from rlmbench.runner.logtext import before_end, find_cause, read_log, signal_name, tail
 from rlmbench.runner.overhead import kept_overhead
+from rlmbench.runner.profile import prepare_profile, profile_variables
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.shared_memory import remove_leftovers, segments
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
 from rlmbench.runner.watch import ProbeTail
-from rlmbench.workload.inputs import prepare_inputs
+from rlmbench.workload.inputs import prepare_inputs, prepare_without_model
 
 # What the user's shell says about Python is meant for rlmbench, not for the framework's interpreter.
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE")
@@ -62,6 +63,7 @@ def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
             "ray_address": plan.request.ray_address,
             "rlmbench": rlmbench.__version__,
             "machine": [host["cpu_model"], host["cores"], host["memory_bytes"], [gpu["uuid"] for gpu in devices()]],
+            **({"profile": asdict(plan.profile)} if plan.profile else {}),
         }
     )
 
@@ -113,7 +115,8 @@ def execute(
 def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
     """A folder of this run's own; the name sorts by time and says what it is."""
     suite_dir = results_dir / plan.suite
-    stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{cell.framework}-{plan.scale}-r{cell.repeat}"
+    which = "profile" if plan.profile else f"r{cell.repeat}"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{cell.framework}-{plan.scale}-{which}"
     for attempt in range(100):
         folder = suite_dir / (f"{stem}-{attempt}" if attempt else stem)
         try:
@@ -138,6 +141,8 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         scale_reason=plan.scale_reason,
         framework=cell.framework,
         repeat=cell.repeat,
+        pass_="profile" if plan.profile else "measure",
+        profile=ProfileRecord(steps=list(plan.profile.steps), extras=list(plan.profile.extras)) if plan.profile else None,
         division="tuned" if part.is_tuned else "matched",
         status="planned",
         experiment=plan.experiment.model_dump(mode="json"),
@@ -148,6 +153,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         expected_facts=dict(part.translation.expected_facts),
         native_metrics=dict(part.adapter.native_metrics()),
         traits=dict(part.translation.traits),
+        simulated=part.translation.simulated,
         untested=list(part.translation.untested),
         environment=EnvironmentRecord(
             name=part.spec.name,
@@ -184,8 +190,13 @@ def _prepare(plan: Plan, cell: Cell, environment: Environment, run_dir: Path, pr
         interrupts.check()
         progress.phase(text)
 
+    if plan.profile:
+        prepare_profile(run_dir)
     tell("preparing model and prompts")
-    model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, tell)
+    if part.translation.simulated:
+        model_dir, plan_path = prepare_without_model(plan.experiment, run_dir)
+    else:
+        model_dir, plan_path = prepare_inputs(plan.experiment, environment.python, cache_root() / "inputs", run_dir, tell)
     inputs = RunInputs(
         run_dir, model_dir, plan_path, environment.python, plan.device, plan.request.ray_address, _own_variables(plan, cell, run_dir)
     )
@@ -240,6 +251,8 @@ def _own_variables(plan: Plan, cell: Cell, run_dir: Path) -> Mapping[str, str]:
         roots=[adapter.probe_path()],
     )
     threads = str(measure.threads_per_process)
+    if plan.profile:
+        probe = {**probe, **profile_variables(run_dir, plan.profile)}
     env = {**probe, "RLMBENCH_DEVICE": plan.device, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     return env | {"CUDA_VISIBLE_DEVICES": ""} if plan.device == "cpu" else env
 
@@ -252,7 +265,8 @@ def _follow(probe: ProbeTail, steps: int, progress: Progress) -> Callable[[Tick]
         if not tick.is_main:
             progress.phase(f"starting {tick.process}")
         elif state.step == 0:
-            progress.phase("starting the trainer")
+            part = f": {state.starting.replace('_', ' ')}" if state.starting else ""
+            progress.phase(f"starting the trainer{part}")
         else:
             progress.stage(state.stage)
             progress.phase("training" if state.steps_done < steps else "ending")

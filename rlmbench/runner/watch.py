@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlmbench.records.vocabulary import STARTUP
+
 STEPS_OF_TOKENS_KEPT = 3  # ranks may flush a step's last losses after the driver has closed the step
 
 
@@ -19,11 +21,12 @@ class ProbeState:
     `step` is the step under way or last ended (0 before the first), `stage` the stage under way (None between stages;
     after an exception the innermost stage that it left). `last_step_s` and `tokens_per_s` are of the last step that ended: the prompt
     and response tokens of its trained samples over its seconds, each sample once however many epochs train on it.
-    None is "not known yet". `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
+    `starting` is the part of the start-up that was begun last, in any process. None is "not known yet". `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
     """
 
     step: int = 0
     stage: str | None = None
+    starting: str | None = None
     steps_done: int = 0
     last_step_s: float | None = None
     tokens_per_s: float | None = None
@@ -100,6 +103,8 @@ class ProbeTail:
         time_ns = event.get("end_ns") or event.get("t_ns") or event.get("mono_ns")
         if time_ns:
             self.state.last_event_ns = max(self.state.last_event_ns or 0, time_ns)
+        if event.get("ev") == "begin" and event.get("stage") == STARTUP:
+            self.state.starting = event.get("name")
         match event.get("ev"):
             case "process" | "role":
                 file.leads = event.get("role") == "driver"

@@ -109,3 +109,12 @@ def test_seconds_left_leaves_the_first_step_out() -> None:
     assert ProbeState().seconds_left(5) is None
     assert ProbeState(steps_done=1, step_seconds=[10.0]).seconds_left(5) == 40.0
     assert ProbeState(steps_done=3, step_seconds=[10.0, 2.0, 4.0]).seconds_left(5) == 6.0
+
+
+def test_the_part_of_the_start_up_that_was_begun_last_is_told_whichever_process_is_at_it(tmp_path: Path) -> None:
+    tail = ProbeTail(tmp_path)
+    begin = {"ev": "begin", "stage": "startup", "step": 0, "t_ns": 7}
+    append(tmp_path / "launcher.jsonl", {**begin, "name": "ray_init"})
+    assert tail.poll().starting == "ray_init"
+    append(tmp_path / "worker.jsonl", WORKER, {**begin, "name": "engine_load_model"})
+    assert (tail.poll().starting, tail.poll().step, tail.poll().stage) == ("engine_load_model", 0, None)
