@@ -20,6 +20,16 @@ def clock_offsets_ns(processes: pd.DataFrame, driver: str) -> dict[str, int]:
     return {process: 0 if other == boot else own - origin for process, (other, own) in pairs.items()}
 
 
+def node_offsets_ns(collectors: pd.DataFrame, processes: pd.DataFrame, driver: str) -> dict[str, int]:
+    """Node -> what to add to its collector's times to get the driver's; nodes without a known clock are left out."""
+    import pandas as pd
+
+    nodes = collectors.assign(process="node " + collectors["node"].astype("string"))
+    columns = ["process", "boot_id", "mono_ns", "real_ns"]
+    offsets = clock_offsets_ns(pd.concat([processes.loc[processes["process"] == driver, columns], nodes[columns]]), driver)
+    return {process.removeprefix("node "): offset for process, offset in offsets.items() if process != driver}
+
+
 def join_steps(frames: dict[str, pd.DataFrame]) -> None:
     """Give the events of workers, which do not know the step (0), the step of the driver in which they happened.
 

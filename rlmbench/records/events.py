@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlmbench.records.schema import COLUMNS, FLOAT_OR_NULL, HIGHEST, LOWEST
+from rlmbench.records.schema import EVENT_COLUMNS, FLOAT_OR_NULL, HIGHEST, LOWEST
 
 Rows = dict[str, list[tuple[Any, ...]]]
-_TYPES = {table: [(column, kind.types) for column, kind in columns.items()] for table, columns in COLUMNS.items()}
+_TYPES = {table: [(column, kind.types) for column, kind in columns.items()] for table, columns in EVENT_COLUMNS.items()}
 
 
 def read_events(folder: Path) -> Rows:
-    """For every table of `COLUMNS` the rows that the event files in `folder` hold, in the order they were written."""
-    rows: Rows = {name: [] for name in COLUMNS}
+    """For every table of `EVENT_COLUMNS` the rows that the event files in `folder` hold, in the order they were written."""
+    rows: Rows = {name: [] for name in EVENT_COLUMNS}
     for path in sorted(folder.glob("*.jsonl")):
         _ProcessFile(path.stem, rows).read(path.read_bytes())
     return rows

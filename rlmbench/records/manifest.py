@@ -27,7 +27,7 @@ Status = Literal["planned", "running", "ok", "failed", "interrupted"]
 class Record(BaseModel):
     """Base of what is kept on disk. Unknown keys are left out on reading: a later version may have added some."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, serialize_by_alias=True)
 
 
 class Failure(Record):
@@ -81,6 +81,35 @@ class Versions(Record):
     commit: str | None = None
 
 
+class ProfileRecord(Record):
+    """Steps that torch.profiler traced, from 1, and what it was to add to the traces: shapes, stack, memory."""
+
+    steps: list[int]
+    extras: list[str] = Field(default_factory=list)
+
+
+class DeviceState(Record):
+    """A GPU, or a MIG slice, at one moment. `processes` is null where the driver does not tell them."""
+
+    uuid: str
+    memory_used_bytes: int | None = None
+    processes: list[int] | None = None
+    throttle_reasons: str = Field(default="", description="Names joined by commas.")
+
+
+class Preconditions(Record):
+    """How free the machine was when a run began, and what the run left on its devices."""
+
+    waited_s: float = Field(default=0.0, description="Seconds that the run waited for a quiet machine.")
+    host_busy_share: float | None = Field(
+        default=None, description="Share of the machine's cores at work, measured for a second before the run. Null where it is not told."
+    )
+    problems: list[str] = Field(default_factory=list, description="Why it was not free, in words; empty when it was.")
+    devices: list[DeviceState] = Field(default_factory=list, description="The run's GPUs before it began.")
+    devices_after: list[DeviceState] = Field(default_factory=list, description="And after it had ended.")
+    left_behind: list[str] = Field(default_factory=list, description="What it left on them, in words.")
+
+
 class Manifest(Record):
     """One run. `experiment` is the validated experiment as it ran, with overrides and the scale laid in."""
 
@@ -91,7 +120,14 @@ class Manifest(Record):
     scale: str
     scale_reason: str | None = Field(default=None, description="Why this scale was taken, when rlmbench chose it.")
     framework: str
+    variant: str = Field(default="", description="Which variant of the suite's sweep; empty for a suite that is none.")
     repeat: int = Field(default=0, description="Which repetition of its cell, from 0.")
+    pass_: Literal["measure", "profile"] = Field(
+        default="measure",
+        alias="pass",
+        description="measure: its figures count. profile: torch.profiler watched it and slowed it, so that it is no repetition of anything.",
+    )
+    profile: ProfileRecord | None = Field(default=None, description="What a profile pass traced.")
     division: Literal["matched", "tuned"] = Field(
         default="matched",
         description="matched: every framework is given the same experiment. tuned: with settings of the user's own (--native).",
@@ -113,6 +149,7 @@ class Manifest(Record):
     native_metrics: dict[str, NativeMetric] = Field(
         default_factory=dict, description="Key in the framework's log -> what the adapter says of it."
     )
+    simulated: str = Field(default="", description="What stood in for a framework, in words; empty for a real one.")
     traits: dict[str, str] = Field(
         default_factory=dict, description="What the framework does by itself, by rlmbench.adapter.Translation: name -> how."
     )
@@ -123,15 +160,26 @@ class Manifest(Record):
     environment: EnvironmentRecord | None = None
     host: dict[str, Any] = Field(default_factory=dict)
     devices: list[dict[str, Any]] = Field(default_factory=list)
+    prediction: dict[str, Any] | None = Field(
+        default=None, description="rlmbench.costmodel.prediction.Prediction, made before the run; null where the model is no known shape."
+    )
+    ceilings: list[dict[str, Any]] = Field(
+        default_factory=list, description="Rates measured on this machine before the run by `rlmbench doctor --ceilings`, one per device."
+    )
     times: Times
     versions: Versions
     supervisor: Supervisor | None = None
+    preconditions: Preconditions | None = Field(default=None, description="Null in records from before it was looked at.")
     outcome: dict[str, Any] = Field(default_factory=dict, description="What supervision saw at the end, such as each process's exit.")
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="What was not as it should be and yet did not end the run, such as a collector that died; a line each.",
+    )
 
 
 def write_manifest(run_dir: Path, manifest: Manifest) -> None:
     """Replace the manifest of `run_dir` atomically."""
-    write_atomically(run_dir / MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())
+    write_atomically(run_dir / MANIFEST, (manifest.model_dump_json(indent=1, by_alias=True) + "\n").encode())
 
 
 def read_manifest(run_dir: Path) -> Manifest:

@@ -33,7 +33,7 @@ TEXT_OR_NULL = Kind("string", (str, _NONE))
 FLAG = Kind("boolean", (bool,))
 FLAG_OR_NULL = Kind("boolean", (bool, _NONE))
 
-COLUMNS: Mapping[str, Mapping[str, Kind]] = {
+EVENT_COLUMNS: Mapping[str, Mapping[str, Kind]] = {
     "processes": {
         "process": TEXT,
         "schema": INT_OR_NULL,
@@ -128,4 +128,84 @@ COLUMNS: Mapping[str, Mapping[str, Kind]] = {
     "native": {"process": TEXT, "step": INT, "t_ns": INT_OR_NULL, "key": TEXT, "value": FLOAT_OR_NULL},
     "facts": {"process": TEXT, "name": TEXT, "value": TEXT},
 }
-"""Every table: its columns in order. `facts.value` and `processes.argv` are JSON texts, since facts have many types."""
+"""The tables of the probes: their columns in order. `facts.value` and `processes.argv` are JSON texts, since facts have many types."""
+
+_COUNTED: Mapping[str, Kind] = {
+    "read_bytes": INT_OR_NULL,
+    "write_bytes": INT_OR_NULL,
+    "voluntary_switches": INT_OR_NULL,
+    "involuntary_switches": INT_OR_NULL,
+}
+
+SAMPLE_COLUMNS: Mapping[str, Mapping[str, Kind]] = {
+    "collectors": {
+        "node": TEXT,
+        "host": TEXT_OR_NULL,
+        "boot_id": TEXT_OR_NULL,
+        "pid": INT_OR_NULL,
+        "mono_ns": INT_OR_NULL,
+        "real_ns": INT_OR_NULL,
+        "interval_s": FLOAT_OR_NULL,
+        "cores": INT_OR_NULL,
+        "end_ns": INT_OR_NULL,
+        "cpu_s": FLOAT_OR_NULL,
+        "ticks": INT_OR_NULL,
+        "late_ticks": INT_OR_NULL,
+        "damaged_lines": INT,
+    },
+    "capabilities": {"node": TEXT, "device": TEXT_OR_NULL, "name": TEXT, "available": FLAG, "reason": TEXT_OR_NULL},
+    "node_samples": {
+        "node": TEXT,
+        "t_ns": INT,
+        "cpu_busy_s": FLOAT_OR_NULL,
+        "memory_used_bytes": INT_OR_NULL,
+        "load_1min": FLOAT_OR_NULL,
+    },
+    "tree_samples": {
+        "node": TEXT,
+        "t_ns": INT,
+        "processes": INT,
+        "cpu_s": FLOAT_OR_NULL,
+        "rss_bytes": INT_OR_NULL,
+        "pss_bytes": INT_OR_NULL,
+        **_COUNTED,
+    },
+    "process_samples": {
+        "node": TEXT,
+        "t_ns": INT,
+        "pid": INT,
+        "start_ticks": INT,
+        "name": TEXT_OR_NULL,
+        "cpu_s": FLOAT_OR_NULL,
+        "rss_bytes": INT_OR_NULL,
+        "pss_bytes": INT_OR_NULL,
+        **_COUNTED,
+        "threads": INT_OR_NULL,
+    },
+    "device_samples": {
+        "node": TEXT,
+        "device": TEXT,
+        "t_ns": INT,
+        "memory_used_bytes": INT_OR_NULL,
+        "nvml_kernel_present": FLOAT_OR_NULL,
+        "power_w": FLOAT_OR_NULL,
+        "energy_j": FLOAT_OR_NULL,
+        "sm_clock_hz": INT_OR_NULL,
+        "memory_clock_hz": INT_OR_NULL,
+        "throttle_reasons": TEXT_OR_NULL,
+        "temperature_c": FLOAT_OR_NULL,
+        "pcie_rx_bytes_per_s": FLOAT_OR_NULL,
+        "pcie_tx_bytes_per_s": FLOAT_OR_NULL,
+        "nvlink_rx_bytes": INT_OR_NULL,
+        "nvlink_tx_bytes": INT_OR_NULL,
+        "sm_active": FLOAT_OR_NULL,
+        "sm_occupancy": FLOAT_OR_NULL,
+        "tensor_active": FLOAT_OR_NULL,
+        "dram_active": FLOAT_OR_NULL,
+    },
+    "device_processes": {"node": TEXT, "device": TEXT, "t_ns": INT, "pid": INT, "memory_used_bytes": INT_OR_NULL},
+}
+"""The tables of the collectors (one process on each node): their columns in order, with units and meaning in docs/records.md."""
+
+COLUMNS: Mapping[str, Mapping[str, Kind]] = {**EVENT_COLUMNS, **SAMPLE_COLUMNS}
+"""Every table: its columns in order."""

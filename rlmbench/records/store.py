@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LATEST = "latest"
 PLAN = "plan.json"
 SUMMARY = "summary.json"
+TRACES = "traces"
 
 
 class Run:
@@ -46,6 +47,14 @@ class Run:
     def manifest(self) -> Manifest:
         """What ran, where and how it ended (`rlmbench.records.manifest`)."""
         return self._given or read_manifest(self.path)
+
+    @property
+    def measures(self) -> bool:
+        """Whether its figures count: not those of a profile pass, which torch.profiler slowed. A damaged manifest says so when it is read."""
+        try:
+            return self.manifest.pass_ == "measure"
+        except UserError:
+            return True
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -138,6 +147,41 @@ class Run:
         """What was checked inside the run, such as the world size; `value` is a JSON text."""
         return self.tables.facts
 
+    @property
+    def collectors(self) -> pd.DataFrame:
+        """One row per node on which a collector sampled devices and host, with what that cost."""
+        return self.tables.collectors
+
+    @property
+    def capabilities(self) -> pd.DataFrame:
+        """What each collector could measure, on which device, and why not."""
+        return self.tables.capabilities
+
+    @property
+    def node_samples(self) -> pd.DataFrame:
+        """CPU seconds, memory and load of each node as a whole, a row per tick of its collector."""
+        return self.tables.node_samples
+
+    @property
+    def tree_samples(self) -> pd.DataFrame:
+        """CPU seconds, memory, I/O and context switches of the run's own processes on each node, a row per tick."""
+        return self.tables.tree_samples
+
+    @property
+    def process_samples(self) -> pd.DataFrame:
+        """The same of each of these processes, about every second."""
+        return self.tables.process_samples
+
+    @property
+    def device_samples(self) -> pd.DataFrame:
+        """Memory, energy, clocks, traffic and activity of each device, a row per tick."""
+        return self.tables.device_samples
+
+    @property
+    def device_processes(self) -> pd.DataFrame:
+        """Which processes held how much of a device's memory, about every five seconds."""
+        return self.tables.device_processes
+
 
 def load(path: str | Path) -> Run:
     """The run whose folder (or manifest) is at `path`.
@@ -163,7 +207,8 @@ def list_runs(results_dir: str | Path) -> list[Run]:
 
 
 def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
-    """The run called `name_or_path`: a folder (also below `results_dir`), a run id, the beginning of exactly one run id, or ``latest``.
+    """The run called `name_or_path`: a folder (also below `results_dir`), a run id, the beginning of exactly one run id, or ``latest``,
+    which is the latest that measured.
 
     Raises:
         UserError: none or several match.
@@ -176,7 +221,7 @@ def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
         return load(below_results if (below_results / MANIFEST).is_file() else name)
     runs = list_runs(results_dir)
     if name == LATEST and runs:
-        return runs[-1]
+        return next((run for run in reversed(runs) if run.measures), runs[-1])
     matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]

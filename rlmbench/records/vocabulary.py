@@ -52,5 +52,5 @@ FAILURE_CLASSES = (
 )
 """Why a run did not succeed. `audit`: it ended well, but did other work than planned."""
 
-FRAMEWORK_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF"}
+FRAMEWORK_NAMES = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF", "reference": "reference (simulated)"}
 """Adapters' names -> frameworks as their authors write them."""

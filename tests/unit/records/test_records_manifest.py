@@ -24,6 +24,14 @@ def test_what_was_written_is_read_back(tmp_path, manifest_fields):
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
+def test_the_pass_is_called_so_on_disk_and_older_records_measured(tmp_path, manifest_fields):
+    assert Manifest.model_validate(manifest_fields).pass_ == "measure"
+    write_manifest(tmp_path, Manifest.model_validate({**manifest_fields, "pass": "profile", "profile": {"steps": [2]}}))
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    assert (written["pass"], written["profile"]) == ("profile", {"steps": [2], "extras": []})
+    assert read_manifest(tmp_path).pass_ == "profile"
+
+
 def test_a_failed_write_keeps_the_old_manifest(tmp_path, manifest_fields, monkeypatch):
     write_manifest(tmp_path, Manifest.model_validate(manifest_fields))
 

@@ -1,0 +1,100 @@
+"""The collector's file: one JSON object a line, each written as a whole (docs/records.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlmbench.collectors.capability import Capability
+from rlmbench.collectors.node import NodeSample
+from rlmbench.collectors.tree import ProcessSample, TreeSample
+
+SCHEMA = 1
+DEVICE_COLUMNS = (
+    "device",
+    "memory_used_bytes",
+    "nvml_kernel_present",
+    "power_w",
+    "energy_j",
+    "sm_clock_hz",
+    "memory_clock_hz",
+    "throttle_reasons",
+    "temperature_c",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+    "nvlink_rx_bytes",
+    "nvlink_tx_bytes",
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "dram_active",
+)
+COLUMNS: Mapping[str, Sequence[str]] = {
+    "node_samples": NodeSample._fields,
+    "tree_samples": TreeSample._fields,
+    "process_samples": ProcessSample._fields,
+    "device_samples": DEVICE_COLUMNS,
+    "device_processes": ("device", "pid", "memory_used_bytes"),
+}
+"""Table -> columns in the order in which its rows are written."""
+
+
+def node_name(host: str | None = None) -> str:
+    """The host's name as the name of a file."""
+    name = host or os.uname().nodename
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in name) or "node"
+
+
+def path_of(folder: Path, host: str | None = None) -> Path:
+    return folder / f"{node_name(host)}.jsonl"
+
+
+def capability_line(capability: Capability) -> dict[str, Any]:
+    return {
+        "ev": "capability",
+        "device": capability.device,
+        "name": capability.name,
+        "available": capability.available,
+        "reason": capability.reason,
+    }
+
+
+class Lines:
+    """Appends to the file at `path`. Raises OSError when the disk is full."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def begin(self, interval_s: float, cores: int) -> None:
+        self.write(
+            ev="collector",
+            schema=SCHEMA,
+            host=os.uname().nodename,
+            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            pid=os.getpid(),
+            mono_ns=time.monotonic_ns(),
+            real_ns=time.time_ns(),
+            interval_s=interval_s,
+            cores=cores,
+        )
+        self.write(ev="columns", tables={table: list(columns) for table, columns in COLUMNS.items()})
+
+    def capabilities(self, found: Iterable[Capability]) -> None:
+        for one in found:
+            self.write(**capability_line(one))
+
+    def rows(self, t_ns: int, tables: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        self.write(ev="rows", t_ns=t_ns, tables=tables)
+
+    def write(self, **event: Any) -> None:
+        os.write(self._descriptor, _encode(event).encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
