@@ -1,0 +1,135 @@
+"""Bytes that one device holds in each stage, term by term, for real shapes.
+
+State is exact. Activations count the values that transformers' layers save for the backward pass (counted with torch's saved_tensors_hooks in
+transformers 5.24 with sdpa; tests/frameworks/test_costmodel.py holds the formula to 3%). What is assumed is said at each constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlmbench.costmodel import work
+from rlmbench.costmodel.paper import Sharding
+from rlmbench.costmodel.stages import Setup
+from rlmbench.costmodel.work import Sequences
+from rlmbench.experiment import Experiment
+from rlmbench.workload.shapes import BYTES_PER_VALUE, Shape
+
+STATE_BYTES: Mapping[str, tuple[int, int, int]] = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
+"""Bytes per parameter of weights, gradients and optimizer by the dtype of the trained weights: 16 in all either way. float32: two Adam moments
+(FSDP, accelerate). bfloat16: float32 copies and moments in the optimizer (DeepSpeed, Megatron)."""
+RESERVED_BYTES = 2 << 30
+"""Assumed: a CUDA context, communication buffers and fragmentation, per device."""
+LOGIT_COPIES_BYTES = 8
+"""Per token and vocabulary entry besides the logits themselves: log-softmax in float32, and its gradient."""
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes on one device while a stage runs, by term. `wanted_cache` is the KV cache of all samples at once; `terms` hold what is needed at least."""
+
+    terms: Mapping[str, float]
+    wanted_cache: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(self.terms.values())
+
+    @property
+    def largest(self) -> str:
+        """The term that is most of it."""
+        return max(self.terms, key=lambda term: self.terms[term])
+
+
+def held_parameters(shape: Shape, experiment: Experiment) -> float:
+    """Parameters of the model on one device: tensor and pipeline split all of it, expert parallelism the experts."""
+    split = experiment.parallelism
+    experts = 0
+    if shape.experts:
+        experts = shape.layers * shape.experts * 3 * shape.hidden_size * shape.expert_intermediate_size
+    rest = shape.parameters - experts
+    return (rest + experts / split.expert) / (split.tensor * split.pipeline)
+
+
+def saved_values_per_token(shape: Shape) -> float:
+    """Values that one layer saves for its backward, per token: 6d + 2(n_q + n_kv)d_h + 4I; queries and keys once more where they are normed.
+
+    Two norms with three values each, queries, keys, values and their sum, and gate, activation, up and product. Experts: 4 I_e k and k inputs.
+    """
+    heads = 2 * (shape.heads + shape.key_value_heads) * shape.head_dim
+    normed = 2 * normed_values(shape)
+    ffn = 4 * shape.intermediate_size
+    if shape.experts:
+        ffn = shape.experts_per_token * (4 * shape.expert_intermediate_size + shape.hidden_size)
+    return 6 * shape.hidden_size + heads + normed + ffn
+
+
+def normed_values(shape: Shape) -> int:
+    """Queries and keys of a token, where a norm of their own follows them (Qwen3)."""
+    return (shape.heads + shape.key_value_heads) * shape.head_dim if shape.model_type in ("qwen3", "qwen3_moe") else 0
+
+
+def activation_bytes(shape: Shape, dtype: str, tokens: float, layers: float, *, checkpointing: bool) -> float:
+    """Of a forward over `tokens` on a device that holds `layers`: saved for the backward; checkpointed, each layer's input and one layer whole.
+
+    In bfloat16 each norm saves its input in float32, which is as much as one value more for each that it norms.
+    """
+    size = BYTES_PER_VALUE[dtype]
+    half = dtype == "bfloat16"
+    whole = (saved_values_per_token(shape) + half * (2 * shape.hidden_size + normed_values(shape))) * size
+    final = (2 + half) * shape.hidden_size * size
+    if checkpointing:
+        return tokens * (layers * shape.hidden_size * size + whole + final)
+    return tokens * (layers * whole + final)
+
+
+def logits_bytes(shape: Shape, dtype: str, tokens: float) -> float:
+    """Logits of `tokens`, their log-softmax and its gradient."""
+    return tokens * shape.vocab_size * (BYTES_PER_VALUE[dtype] + LOGIT_COPIES_BYTES)
+
+
+def stage_memory(
+    shape: Shape, experiment: Experiment, setup: Setup, lengths: Sequences, weights_dtype: str, sharding: Sharding, *, on_gpu: bool = True
+) -> dict[str, StageMemory]:
+    """generation, assessment and training -> bytes on one device that runs it. Co-located, a stage also holds the training state.
+
+    The rollout engine is taken to free its cache while others work (sleep), and to keep its weights.
+    """
+    split, colocated = experiment.parallelism, setup.mode == "colocated"
+    state = _state(shape, experiment, setup, weights_dtype, sharding)
+    reference = {
+        "reference weights": held_parameters(shape, experiment) * BYTES_PER_VALUE[setup.dtype] / _shards(sharding, experiment, "weights")
+    }
+    reserved = {"reserved": float(RESERVED_BYTES)} if on_gpu else {}
+    longest = experiment.workload.max_prompt_tokens + experiment.workload.max_response_tokens
+    per_token = work.kv_bytes_per_token(shape, setup.dtype) / split.rollout_tensor
+    engine = {"rollout weights": shape.weight_bytes(setup.dtype) / split.rollout_tensor} if setup.syncs else {}
+    cache = {"KV cache of one sample": float(longest * per_token)}
+    micro = experiment.optimization.micro_batch_samples * min(lengths.tokens / max(lengths.samples, 1), longest)
+    tokens = micro / split.context
+    passing = {"logits": logits_bytes(shape, setup.dtype, tokens) / split.tensor}
+    saved = activation_bytes(shape, setup.dtype, tokens, shape.layers / split.pipeline, checkpointing=setup.checkpointing) / split.tensor
+    kept = {**(reference if setup.reference else {}), **reserved}
+    generating = {**engine, **cache, **reserved, **({**state, **kept} if colocated else {} if setup.syncs else state)}
+    beside = engine if colocated else {}
+    return {
+        "generation": StageMemory(generating, lengths.tokens / setup.replicas * per_token),
+        "assessment": StageMemory({**state, **beside, **kept, **passing}),
+        "training": StageMemory({**state, **beside, **kept, "activations": saved, **passing}),
+    }
+
+
+def _state(shape: Shape, experiment: Experiment, setup: Setup, weights_dtype: str, sharding: Sharding) -> dict[str, float]:
+    models = 2 if setup.critic else 1
+    held = held_parameters(shape, experiment) * models
+    parts = dict(zip(("weights", "gradients", "optimizer"), STATE_BYTES[weights_dtype], strict=True))
+    return {part: held * size / _shards(sharding, experiment, part) for part, size in parts.items()}
+
+
+def _shards(sharding: Sharding, experiment: Experiment, part: str) -> int:
+    """Over how many ranks `part` is cut (Table 3): optimizer from ZeRO-1, gradients from ZeRO-2, weights from ZeRO-3."""
+    cut = {"none": (), "zero1": ("optimizer",), "zero2": ("optimizer", "gradients"), "zero3": ("optimizer", "gradients", "weights")}[
+        sharding
+    ]
+    return experiment.parallelism.data * experiment.parallelism.context if part in cut else 1

@@ -1,0 +1,187 @@
+"""What a step will need before anything runs: memory per device, and the least time of each stage and of the step.
+
+Times are lower bounds: `rlmbench.costmodel.stages` leaves out communication, launches, padding, skew and everything else that only adds.
+docs/plan.md says by how much real runs were above them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlmbench.costmodel.devices import Ceiling
+from rlmbench.costmodel.memory import StageMemory, stage_memory
+from rlmbench.costmodel.paper import Sharding
+from rlmbench.costmodel.stages import Setup, least_seconds, least_step, setup_of, stage_work
+from rlmbench.costmodel.work import Sequences
+from rlmbench.experiment import Experiment
+from rlmbench.experiment.models import TraceLengths
+from rlmbench.workload.replay import read_trace, response_tokens
+from rlmbench.workload.shapes import Shape
+
+Verdict = Literal["fits", "tight", "does not fit", "unknown"]
+TIGHT_SHARE = 0.85
+"""Above this share of the capacity an estimate of memory is no promise."""
+GENERATED_PROMPT_TOKENS = 59
+"""Mean of rlmbench's generated problems by its own tokenizer (1,024 of seed 0: 58.6)."""
+GSM8K_PROMPT_TOKENS = 105
+"""Mean of GSM8K with a chat template by Qwen2.5's tokenizer (verl docs/start/quickstart.rst); assumed for files and data sets."""
+MOST_DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class StagePrediction:
+    """One stage: FLOPs and least bytes over all devices, and the least seconds (None where no ceiling is known)."""
+
+    model_flops: float
+    hardware_flops: float
+    least_bytes: float
+    least_s: float | None
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """One stage's bytes on one device, by term, against the capacity.
+
+    `breaks` is the largest term where it does not clearly fit. `cache_rounds`: how often the KV cache of all samples fills the room that
+    is left: above 1 the engine generates in so many rounds, or preempts."""
+
+    terms: Mapping[str, float]
+    total_bytes: float
+    verdict: Verdict
+    breaks: str | None
+    cache_rounds: float | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one step of one framework. `lengths` says where prompt and response tokens come from."""
+
+    shape: str
+    dtype: str
+    devices: int
+    device: str
+    basis: str | None
+    capacity_bytes: float | None
+    prompt_tokens: float
+    response_tokens: float
+    lengths: str
+    stages: Mapping[str, StagePrediction]
+    least_step_s: float | None
+    memory: Mapping[str, MemoryPrediction]
+    steps: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst stage's."""
+        order: tuple[Verdict, ...] = ("does not fit", "tight", "unknown", "fits")
+        return min((one.verdict for one in self.memory.values()), key=order.index, default="unknown")
+
+    @property
+    def device_hours(self) -> float | None:
+        """At least, for all steps, start-up aside."""
+        return None if self.least_step_s is None else self.least_step_s * self.steps * self.devices / 3600
+
+
+def predict(
+    experiment: Experiment,
+    shape: Shape,
+    translation: Mapping[str, Any],
+    ceiling: Ceiling | None,
+    capacity_bytes: float | None,
+    *,
+    prompt_tokens: float | None = None,
+    one_machine: bool = False,
+) -> Prediction:
+    """Predict a step. `translation` holds traits, expected_facts and ledger (mappings, as in a manifest).
+
+    With `one_machine` (a CPU) all ranks share the device and its memory.
+    """
+    facts = translation.get("expected_facts", {})
+    setup = setup_of(experiment, translation.get("traits", {}), facts.get("weights_dtype"))
+    lengths, told = expected_lengths(experiment, prompt_tokens)
+    work = stage_work(shape, lengths, setup)
+    devices = 1 if one_machine else None
+    stages = {
+        stage: StagePrediction(
+            done.model_flops,
+            done.hardware_flops,
+            done.least_bytes,
+            None if ceiling is None else least_seconds(stage, done, setup, ceiling, devices),
+        )
+        for stage, done in work.items()
+    }
+    sharding = sharding_of(experiment, translation.get("ledger", ()))
+    held = stage_memory(
+        shape, experiment, setup, lengths, facts.get("weights_dtype") or experiment.model.dtype, sharding, on_gpu=not one_machine
+    )
+    ranks = _ranks(setup) if one_machine else {}
+    return Prediction(
+        shape=shape.name,
+        dtype=setup.dtype,
+        devices=1 if one_machine else setup.devices,
+        device=ceiling.device if ceiling else "unknown",
+        basis=ceiling.basis if ceiling else None,
+        capacity_bytes=capacity_bytes,
+        prompt_tokens=lengths.prompt_tokens / lengths.samples,
+        response_tokens=lengths.response_tokens / lengths.samples,
+        lengths=told,
+        stages=stages,
+        least_step_s=None if ceiling is None else least_step(work, setup, ceiling, devices),
+        memory={stage: _memory(of, capacity_bytes, ranks.get(stage, 1)) for stage, of in held.items()},
+        steps=experiment.measurement.steps,
+    )
+
+
+def _ranks(setup: Setup) -> dict[str, int]:
+    return {"generation": setup.rollout_devices, "assessment": setup.training_devices, "training": setup.training_devices}
+
+
+def _memory(of: StageMemory, capacity: float | None, ranks: int) -> MemoryPrediction:
+    total = of.total * ranks
+    if capacity is None:
+        return MemoryPrediction(of.terms, total, "unknown", None, None)
+    rounds = None
+    if of.wanted_cache:
+        one = of.terms.get("KV cache of one sample", 0.0)
+        room = max(capacity / ranks - of.total + one, one)
+        rounds = of.wanted_cache / room if room else None
+    if total > capacity:
+        return MemoryPrediction(of.terms, total, "does not fit", of.largest, rounds)
+    if total > TIGHT_SHARE * capacity:
+        return MemoryPrediction(of.terms, total, "tight", of.largest, rounds)
+    return MemoryPrediction(of.terms, total, "fits", None, rounds)
+
+
+def sharding_of(experiment: Experiment, ledger: Sequence[Mapping[str, Any]]) -> Sharding:
+    """How the training state really is sharded. A ledger that only comes near names what it becomes in brackets: (zero3)."""
+    asked: Sharding = experiment.parallelism.sharding
+    for entry in ledger:
+        if entry["field"] == "parallelism.sharding" and entry["fidelity"] == "approximated":
+            named = re.search(r"\((zero[123])\)", str(entry["reason"]))
+            return named[1] if named else asked  # type: ignore[return-value]
+    return asked
+
+
+def expected_lengths(experiment: Experiment, prompt_tokens: float | None = None) -> tuple[Sequences, str]:
+    """An average step's samples, and in words where their lengths come from."""
+    work, samples = experiment.workload, experiment.samples_per_step
+    if prompt_tokens is None:
+        usual = GENERATED_PROMPT_TOKENS if work.prompts.source == "generated" else GSM8K_PROMPT_TOKENS
+        prompt_tokens = min(usual, work.max_prompt_tokens)
+    prompt = round(prompt_tokens)
+    if work.replay is None:
+        capped = Sequences.of([(prompt, work.max_response_tokens)] * samples)
+        return capped, "natural lengths are not known before a run: every response is taken to reach its cap, and times are bounds for that"
+    trace = read_trace(Path(work.replay.lengths.path)) if isinstance(work.replay.lengths, TraceLengths) else ()
+    steps = max(1, min(experiment.measurement.steps, MOST_DRAWS // samples))
+    drawn = [
+        [response_tokens(work.replay, work.max_response_tokens, f"plan-{step}", 0, sample, trace) for sample in range(samples)]
+        for step in range(steps)
+    ]
+    every = Sequences.of((prompt, response) for of_step in drawn for response in of_step)
+    longest = round(sum(max(of_step) for of_step in drawn) / steps)
+    return every.per_step(steps, longest), "responses drawn from the suite's replayed distribution"
