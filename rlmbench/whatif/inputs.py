@@ -1,0 +1,287 @@
+"""What the simulator is fed with: the distributions that one run measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain, combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from rlmbench.errors import UserError
+from rlmbench.metrics.idle import sample_intervals
+from rlmbench.metrics.work import unique_samples
+from rlmbench.records.clocks import clock_offsets_ns
+
+if TYPE_CHECKING:
+    from rlmbench.metrics import RunSummary
+    from rlmbench.records import Run
+    from rlmbench.whatif.assumptions import Assumptions
+
+Floats = npt.NDArray[np.float64]
+
+ON_DEVICES = ("reference_logprob", "old_logprob", "values")
+"""Parts of assessment that are a model's work; reward and advantage are the host's and take as long on any number of devices."""
+ON_HOST = ("reward", "advantage")
+UPDATES: tuple[str, ...] = ("actor_update", "critic_update")
+UNKNOWN_LATENCY_SHARE = 0.5
+"""Taken where nothing tells: half of the generation follows the longest response, half the tokens per replica."""
+
+
+@dataclass(frozen=True)
+class Decode:
+    """What generation costs one replica: `latency_s` x its longest response + `token_s` x its tokens + `sample_s` x its samples.
+
+    Exact for a replica that decodes all of its responses at once, in steps that each cost a fixed part and a part for each response
+    still unfinished. With `is_static` the longest response times the samples stand for the tokens: a batch computes until its longest
+    has ended. `source` says how these came about.
+    """
+
+    latency_s: float
+    token_s: float
+    sample_s: float
+    is_static: bool
+    source: str
+
+    def seconds(self, lengths: npt.NDArray[np.int64], replicas: int) -> float:
+        """One batch over `replicas` that share its tokens evenly."""
+        work = _work(lengths, self.is_static) / replicas
+        return self.latency_s * float(lengths.max()) + self.token_s * work + self.sample_s * len(lengths) / replicas
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A run's measured steps, in seconds per step on the devices it had. Arrays have one entry per measured step.
+
+    `lengths`: response lengths of each measured step. `prompt_tokens`: prompt tokens of a step, mean. `rollout_devices` and
+    `training_devices` are the same ones where `mode` is colocated. `tensor`: devices of one rollout replica. `other_s`: what is no
+    stage below (data, bookkeeping, waiting, unattributed), kept on the critical path. `peak_bytes`: stage -> highest memory of a process.
+    `updates_beside`: actor and critic were updated at the same time, each by processes of its own.
+    """
+
+    mode: str
+    devices: int
+    rollout_devices: int
+    training_devices: int
+    step_s: Floats
+    lengths: tuple[npt.NDArray[np.int64], ...]
+    generation_s: Floats
+    assessment_s: Mapping[str, Floats]
+    training_s: Mapping[str, Floats]
+    sync_s: Floats
+    switch_s: Floats
+    other_s: Floats
+    prompt_tokens: float = 0.0
+    tensor: int = 1
+    micro_batches: float = 1.0
+    sample_ends: tuple[Floats, ...] | None = None
+    is_static: bool = False
+    engine_known: str = "assumed"
+    updates_beside: bool = False
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        """Samples per step."""
+        return len(self.lengths[0])
+
+    @property
+    def tokens(self) -> Floats:
+        """Prompt and response tokens of each measured step."""
+        return np.array([lengths.sum() for lengths in self.lengths], dtype=np.float64) + self.prompt_tokens
+
+    @property
+    def replicas(self) -> int:
+        """Rollout replicas of the measured run."""
+        return max(self.rollout_devices // self.tensor, 1)
+
+
+def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
+    """The measured steps of `run`.
+
+    Raises:
+        UserError: nothing was measured, or generation ran ahead of training, so that the stages of a step overlap.
+    """
+    placement = run.experiment.placement
+    if placement.mode == "async":
+        raise UserError(
+            f"{run.id}: generation ran ahead of training, so its steps do not tell what generation takes; give a colocated or disaggregated run"
+        )
+    steps = [step for step in summary.steps if step.excluded is None]
+    if not steps or not summary.stages_s.get("generation") or summary.lengths is None:
+        raise UserError(f"{run.id}: no measured step with a generation stage; nothing to predict from")
+
+    def seconds(*stages: str) -> Floats:
+        return np.array([sum(step.stages_s.get(stage, 0.0) for stage in stages) for step in steps])
+
+    step_s = np.array([step.step_s for step in steps])
+    assessment = {role: seconds(role) for role in (*ON_DEVICES, *ON_HOST) if role in summary.stages_s}
+    training = {role: seconds(role) for role in UPDATES if role in summary.stages_s}
+    generation, sync, switch = seconds("generation"), seconds("weight_sync"), seconds("offload", "onload")
+    named = generation + sync + switch + sum(assessment.values(), np.zeros(len(steps))) + sum(training.values(), np.zeros(len(steps)))
+    # Stages that ran at once are counted twice by their sum: the updates of actor and critic, or reward beside generation.
+    overlap = np.array([step.overlap_s for step in steps])
+    shorter = np.minimum.reduce(list(training.values())) if len(training) > 1 else np.zeros(len(steps))
+    beside = bool(shorter.any() and (overlap > shorter / 2).all())
+    if beside:
+        named = named - overlap
+    elif "reward" in assessment:  # scored beside generation: only the rest of it is on the critical path
+        hidden = np.minimum(assessment["reward"], overlap)
+        assessment["reward"] = assessment["reward"] - hidden
+        named = named - hidden
+    samples = unique_samples(run.samples, run.experiment.optimization.epochs)
+    by_step = dict(list(samples.groupby("step")))
+    numbers = [step.step for step in steps]
+    lengths = tuple(by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers if number in by_step)
+    if len(lengths) != len(steps):
+        raise UserError(f"{run.id}: the samples of some measured step were not recorded; nothing to predict from")
+    if len({len(of_step) for of_step in lengths}) > 1:
+        fewest = min(len(of_step) for of_step in lengths)
+        lengths = tuple(of_step[:fewest] for of_step in lengths)
+    intervals = sample_intervals(run.spans, clock_offsets_ns(run.processes, summary_driver(run)), numbers)
+    ends = tuple(
+        np.sort([end - min(start for start, _ in of_step) for _, end in of_step]) / 1e9 for of_step in intervals.values() if of_step
+    )
+    recorded = len(ends) == len(lengths) and all(len(mine) == len(theirs) for mine, theirs in zip(ends, lengths, strict=True))
+    engine = any(spans == "engine" for spans in run.processes["role"]) or recorded
+    training_devices = run.experiment.devices - placement.rollout_devices
+    micro = [step.micro_batches for step in steps if step.micro_batches]
+    return Inputs(
+        mode=placement.mode,
+        devices=run.experiment.devices,
+        rollout_devices=placement.rollout_devices or training_devices,
+        training_devices=training_devices,
+        step_s=step_s,
+        lengths=lengths,
+        generation_s=generation,
+        assessment_s=assessment,
+        training_s=training,
+        sync_s=sync,
+        switch_s=switch,
+        other_s=np.maximum(step_s - named, 0.0),
+        prompt_tokens=float(np.mean([step.prompt_tokens or 0 for step in steps])),
+        tensor=run.experiment.parallelism.rollout_tensor,
+        micro_batches=float(np.mean(micro)) / training_devices if micro else 1.0,
+        sample_ends=ends if recorded else None,
+        is_static=not engine,
+        updates_beside=beside,
+        engine_known="an engine process or each sample's interval was recorded"
+        if engine
+        else "neither was recorded: the trainer's own generate",
+        peak_bytes=_peaks(summary),
+    )
+
+
+def affordable_steps(samples: int, at_most: int = 100) -> int:
+    """Steps to simulate where nobody waits for the answer: about a million samples in all, ten steps at least."""
+    return min(at_most, max(1_000_000 // max(samples, 1), 10))
+
+
+def summary_driver(run: Run) -> str:
+    """The process whose clock the steps are on."""
+    from rlmbench.metrics.summary import driver_of
+
+    return driver_of(run.processes, run.steps, run.spans) or ""
+
+
+def _peaks(summary: RunSummary) -> dict[str, int]:
+    """Stage -> peak of a process: the device's reserved memory where recorded, else the host's."""
+    peaks = summary.memory.peak_bytes
+    kind = "torch_reserved_peak_bytes"
+    if not any(kind in of_stage for of_stage in peaks.values()):
+        kind = "rss_peak_bytes"
+    return {stage: of_stage[kind] for stage, of_stage in peaks.items() if kind in of_stage}
+
+
+def fixed_inputs(
+    generation_s: float,
+    assessment_s: Mapping[str, float],
+    training_s: Mapping[str, float],
+    *,
+    devices: int,
+    sync_s: float = 0.0,
+    switch_s: float = 0.0,
+    other_s: float = 0.0,
+    samples: int = 64,
+    length: int = 100,
+) -> Inputs:
+    """Inputs of one colocated step that never varies, all responses as long: what a publication prints, and what closed forms assume."""
+
+    def one(value: float) -> Floats:
+        return np.array([value], dtype=np.float64)
+
+    total = generation_s + sum(assessment_s.values()) + sum(training_s.values()) + sync_s + switch_s + other_s
+    return Inputs(
+        mode="colocated",
+        devices=devices,
+        rollout_devices=devices,
+        training_devices=devices,
+        step_s=one(total),
+        lengths=(np.full(samples, length, dtype=np.int64),),
+        generation_s=one(generation_s),
+        assessment_s={role: one(value) for role, value in assessment_s.items()},
+        training_s={role: one(value) for role, value in training_s.items()},
+        sync_s=one(sync_s),
+        switch_s=one(switch_s),
+        other_s=one(other_s),
+    )
+
+
+def decode_cost(inputs: Inputs, assumptions: Assumptions) -> Decode:
+    """What generation costs a replica: fitted to each sample's end where the run recorded them, else divided by `latency_share`."""
+    static = assumptions.rollout_engine == "static" if assumptions.rollout_engine else inputs.is_static
+    if assumptions.latency_share is None and inputs.sample_ends is not None and not static:
+        fitted = _fit(inputs)
+        if fitted is not None:
+            return fitted
+    share = UNKNOWN_LATENCY_SHARE if assumptions.latency_share is None else assumptions.latency_share
+    longest = float(np.mean([lengths.max() for lengths in inputs.lengths]))
+    work = float(np.mean([_work(lengths, static) for lengths in inputs.lengths])) / inputs.replicas
+    seconds = float(inputs.generation_s.mean())
+    said = "set" if assumptions.latency_share is not None else "assumed, since the run did not record each sample's end"
+    return Decode(share * seconds / longest, (1 - share) * seconds / work, 0.0, static, f"latency_share {share:g}, {said}")
+
+
+def _work(lengths: npt.NDArray[np.int64], static: bool) -> int:
+    return int(len(lengths) * lengths.max()) if static else int(lengths.sum())
+
+
+def _fit(inputs: Inputs) -> Decode | None:
+    """Least squares over all samples: the i-th to end is the i-th shortest, and ends when it and all that ran beside it were decoded.
+
+    end(l) = latency_s l + token_s sum(min(l_j, l)) / replicas + sample_s samples / replicas, none of them negative.
+    """
+    rows, ends = [], []
+    assert inputs.sample_ends is not None
+    for lengths, of_step in zip(inputs.lengths, inputs.sample_ends, strict=True):
+        ordered = np.sort(lengths).astype(np.float64)
+        before = np.concatenate(([0.0], np.cumsum(ordered)[:-1]))
+        beside = before + ordered * np.arange(len(ordered), 0, -1)
+        count = np.full(len(ordered), len(ordered) / inputs.replicas)
+        rows.append(np.column_stack((ordered, beside / inputs.replicas, count)))
+        ends.append(of_step)
+    table, seconds = np.concatenate(rows), np.concatenate(ends)
+    cost = _least_squares(table, seconds)
+    if cost is None:
+        return None
+    explained = 1 - float(((seconds - table @ cost) ** 2).sum() / ((seconds - seconds.mean()) ** 2).sum()) if seconds.std() else 1.0
+    latency_s, token_s, sample_s = (float(value) for value in cost)
+    return Decode(latency_s, token_s, sample_s, False, f"fitted to the ends of {len(seconds):,} samples (R^2 {explained:.2f})")
+
+
+def _least_squares(table: Floats, seconds: Floats) -> Floats | None:
+    """The coefficients, none negative, with the smallest squared error: the best of all subsets of columns."""
+    columns = range(table.shape[1])
+    best: tuple[float, Floats] | None = None
+    for chosen in map(list, chain.from_iterable(combinations(columns, size) for size in range(1, len(columns) + 1))):
+        found = np.linalg.lstsq(table[:, chosen], seconds, rcond=None)[0]
+        if (found < 0).any():
+            continue
+        cost = np.zeros(table.shape[1])
+        cost[chosen] = found
+        error = float(((seconds - table @ cost) ** 2).sum())
+        if best is None or error < best[0] * (1 - 1e-9):
+            best = error, cost
+    return best[1] if best else None

@@ -1,0 +1,32 @@
+"""Which division of the devices makes a mode fastest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlmbench.whatif.modes import MODES, Drawn, Layout, Prediction, predict
+
+CANDIDATES = 24
+
+
+def best_split(drawn: Drawn, mode: str, layout: Layout) -> Prediction:
+    """The fastest split of `layout.devices`; the layout itself where the mode is not split.
+
+    A coarse grid, then ever finer ones around its best: a step's time falls with rollout devices as long as generation is what it
+    waits for, and rises from then on, so that it has one valley (over the same drawn steps, which every split shares).
+    """
+    if not MODES[mode].is_split:
+        return predict(drawn, mode, layout)
+    tensor = layout.tensor
+    low, high = 1, (layout.devices - 1) // tensor
+    tried: dict[int, Prediction] = {}
+    while True:
+        stride = max(-(-(high - low) // CANDIDATES), 1)
+        for replicas in sorted({*range(low, high + 1, stride), high}):
+            if replicas not in tried:
+                split = replace(layout, rollout=replicas * tensor, training=layout.devices - replicas * tensor)
+                tried[replicas] = predict(drawn, mode, split)
+        best = min(tried, key=lambda replicas: (tried[replicas].step_s, replicas))
+        if stride == 1:
+            return tried[best]
+        low, high = max(low, best - stride), min(high, best + stride)

@@ -1,0 +1,219 @@
+"""From a record to predictions, guidelines and their texts, on synthetic runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+
+import synthetic_run
+
+from rlmbench.cli.main import main
+from rlmbench.errors import UserError
+from rlmbench.metrics import RunSummary, summarize
+from rlmbench.metrics.figures import Guideline
+from rlmbench.records import Run
+from rlmbench.report.advice import advice_section, print_advice
+from rlmbench.report.sweep import print_sweep
+from rlmbench.whatif import Assumptions, Question, inputs_from_run, what_if
+from rlmbench.whatif.guidelines import NAMES, RULES, Facts, advised, guidelines
+from rlmbench.whatif.published import outcomes
+from rlmbench.whatif.sweep import rows
+
+DOCS = Path(__file__).parents[3] / "docs" / "whatif.md"
+Recorded = tuple[Run, RunSummary]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    run = synthetic_run.write_run(tmp_path_factory.mktemp("whatif"))
+    return run, summarize(run)
+
+
+def test_inputs_are_the_measured_steps_to_the_second(recorded: Recorded) -> None:
+    run, summary = recorded
+    inputs = inputs_from_run(run, summary)
+    steps = [step for step in summary.steps if step.excluded is None]
+    assert inputs.step_s.tolist() == [step.step_s for step in steps]
+    assert [int(lengths.sum()) for lengths in inputs.lengths] == [step.response_tokens for step in steps]
+    parts = [
+        inputs.generation_s,
+        *inputs.assessment_s.values(),
+        *inputs.training_s.values(),
+        inputs.sync_s,
+        inputs.switch_s,
+        inputs.other_s,
+    ]
+    assert np.sum(parts, axis=0) == pytest.approx(inputs.step_s)
+    assert (inputs.mode, inputs.devices, inputs.replicas, inputs.is_static) == ("colocated", 2, 2, True)
+
+
+def test_the_run_itself_is_given_back(recorded: Recorded) -> None:
+    """In the mean over steps with the run's own lengths and variation; no stage is lost or counted twice."""
+    found = what_if(*recorded, Question(modes=("colocated",), steps=2000))
+    assert found.replay.step_s == pytest.approx(found.measured_step_s, rel=1e-9)
+    assert found.predictions[0].ratio == pytest.approx(1, rel=1e-9)
+    assert found.best == "colocated" and found.devices == 2
+
+
+def test_memory_of_a_layout_that_did_not_run_is_the_cost_models(tmp_path: Path) -> None:
+    """Qwen2.5-0.5B, 494,032,768 parameters, bfloat16 (no facts: asked for): a rollout device holds no training state."""
+    run = synthetic_run.write_run(tmp_path, changes={"devices": [{"name": "any", "memory_bytes": 80 << 30}]})
+    found = what_if(run, summarize(run), Question(modes=("one_step_off", "colocated"), split=(2, 6), steps=20))
+    apart, together = found.predictions
+    weights, reserved, cache = 2 * 494_032_768, 2 << 30, (256 + 256) * 12_288
+    assert apart.memory_source == "cost model"
+    assert apart.memory_bytes["rollout"] == weights + reserved + cache
+    assert apart.memory_bytes["training"] > 16 * 494_032_768 + weights + reserved
+    assert together.memory_bytes["all"] >= apart.memory_bytes["training"]
+
+
+def test_what_cannot_be_told_is_said(recorded: Recorded) -> None:
+    run, summary = recorded
+    found = what_if(run, summary, Question(devices=1))
+    assert set(found.impossible) >= {"disaggregated", "one_step_off"} and "at least two devices" in found.impossible["one_step_off"]
+    with pytest.raises(UserError, match=r"--mode one_step: unknown mode \(did you mean 'one_step_off'\?\)"):
+        what_if(run, summary, Question(modes=("one_step",)))
+    with pytest.raises(UserError, match="no measured step with a generation stage"):
+        inputs_from_run(run, summary.model_copy(update={"lengths": None}))
+
+
+def test_the_command_prints_every_assumption_and_one_json_object(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(recorded[0].path)
+    assert main(["whatif", path, "--devices", "8", "--steps", "50", "--assume", "latency_share=0.25"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"{name} = " in text for name in Assumptions.model_fields) and "latency_share = 0.25" in text
+    assert main(["whatif", path, "--split", "2:6", "--mode", "one_step_off", "--steps", "50", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out.splitlines()[-1])["whatif"]
+    assert [one["layout"]["rollout"] for one in answer["predictions"]] == [2]
+    assert {name for name, _, _ in answer["assumptions"]} == set(Assumptions.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--split", "4"], "--split 4: give rollout and training devices as in 4:12"),
+        (["--split", "0:2"], "--split 0:2: give rollout"),
+        (["--split", "2:2", "--devices", "8"], "--split 2:2: these are 4 devices, --devices says 8"),
+        (["--assume", "speed=2"], "--assume speed=2: write NAME=VALUE"),
+    ],
+)
+def test_wrong_words_are_refused(recorded: Recorded, words: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", str(recorded[0].path), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_published_errors_stand_in_the_docs_as_they_are() -> None:
+    text = DOCS.read_text()
+    for one in outcomes():
+        row = (
+            f"| {one.pair.name} | {one.pair.inputs.step_s[0]:,.1f} | {one.split} | {one.predicted_s:,.1f} | "
+            f"{one.low_s:,.1f} to {one.high_s:,.1f} | {one.pair.published_s:,.1f} | {one.error:+.0%} |"
+        )
+        assert row in text, row
+
+
+def test_thresholds_and_assumptions_in_the_docs_are_the_codes() -> None:
+    text = DOCS.read_text()
+    for rule in RULES:
+        shown = f"{rule.threshold:.0%}" if rule.threshold < 1 else f"{rule.threshold:g}"
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {rule.name} |")]
+        assert row.endswith(f"| {shown} |"), row
+    assert all(f"| {name} |" in text for name in Assumptions.model_fields)
+
+
+def one_guideline(found: Sequence[Guideline], name: str) -> Guideline:
+    return next(one for one in found if one.name == name)
+
+
+def test_guidelines_carry_their_figure_and_a_simulated_consequence(recorded: Recorded) -> None:
+    """Padding 41.3% of the computed tokens: without it training and log-probs take 1 - 0.413 of their seconds, by hand."""
+    run, summary = recorded
+    found = guidelines(run, summary)
+    padding = one_guideline(found, "padding")
+    share = summary.padding["actor_update"].padding_share
+    assert padding.triggered and padding.value == share
+    inputs = inputs_from_run(run, summary)
+    kept = {stage: 1 - (tokens.padding_share or 0) for stage, tokens in summary.padding.items()}
+    saved = sum(seconds.mean() * (1 - kept.get(role, 1)) for role, seconds in {**inputs.training_s, **inputs.assessment_s}.items())
+    assert padding.step_s is not None and padding.predicted_step_s is not None
+    assert padding.step_s - padding.predicted_step_s == pytest.approx(saved, rel=0.05)
+    reward = one_guideline(found, "reward_on_the_critical_path")
+    assert not reward.triggered and reward.value == summary.stages_share["reward"] < reward.threshold and reward.prediction is None
+    assert [one.triggered for one in found] == sorted((one.triggered for one in found), reverse=True)
+
+
+def test_no_figure_no_guideline(recorded: Recorded) -> None:
+    run, summary = recorded
+    assert {"critic_share", "weight_sync_share", "waiting_driver", "staleness_without_correction"}.isdisjoint(
+        one.name for one in guidelines(run, summary)
+    )
+    assert guidelines(run, summary.model_copy(update={"measured_steps": 0})) == []
+
+
+def test_each_trigger_by_hand(recorded: Recorded) -> None:
+    run, summary = recorded
+    inputs = inputs_from_run(run, summary)
+
+    def value(name: str, shares: dict[str, float] | None = None, **changes: Any) -> float | None:
+        told = summary.model_copy(update={"stages_share": shares}) if shares is not None else summary
+        return NAMES[name].value(Facts(run, told, replace(inputs, **changes), ""))
+
+    assert value("critic_share", {"values": 0.05, "critic_update": 0.2}) == 0.25
+    assert value("weight_sync_share", {"weight_sync": 0.11}) == 0.11 and value("weight_sync_share", {}) is None
+    assert value("switching_share", {"offload": 0.04, "onload": 0.05}) == pytest.approx(0.09)
+    assert value("waiting_driver", {"wait": 0.5}) == 0.5
+    assert value("recomputed_log_probs", {"old_logprob": 0.07}) == 0.07  # one update per step
+    assert value("long_tail", lengths=(np.array([10, 10, 10, 90]), np.array([10, 30]))) == pytest.approx((3 + 1.5) / 2)
+    assert value("disaggregated_without_overlap") is None
+    # Apart, in turn: the rollout device waits for all but generation.
+    waits = value("disaggregated_without_overlap", mode="disaggregated", rollout_devices=1, training_devices=1)
+    assert waits == pytest.approx(1 - inputs.generation_s.mean() / inputs.step_s.mean(), abs=0.03)
+    assert value("tensor_parallel_where_it_fits") is None
+
+
+def test_guidelines_are_shown_with_figure_threshold_and_prediction(recorded: Recorded) -> None:
+    summary = advised(*recorded)
+    out = io.StringIO()
+    print_advice(summary, Console(file=out, width=200))
+    text = " ".join(out.getvalue().split())
+    assert "share of padding among the tokens that the update computed 41.3%, threshold 20.0%; predicted: " in text
+    assert "guidelines: not triggered: reward_on_the_critical_path 2.2% of 5.0%" in text
+    none = summary.model_copy(update={"guidelines": [one.model_copy(update={"triggered": False}) for one in summary.guidelines or []]})
+    out = io.StringIO()
+    print_advice(none, Console(file=out, width=200))
+    assert out.getvalue().startswith("guidelines: none is triggered: ")
+    assert "padding" in str(advice_section(summary).parts[0]) and "not looked at" in str(advice_section(recorded[1]).parts[0])
+
+
+def test_a_sweep_is_shown_with_the_work_of_each_variant(tmp_path: Path) -> None:
+    """Twice as many samples in the second: twice the tokens, the linear work with them; seconds as the synthetic run has them."""
+    runs = [
+        synthetic_run.write_run(tmp_path, f"synthetic-{name}", group_size=size, changes={"variant": name})
+        for name, size in (("small", 2), ("large", 4))
+    ]
+    found = rows([(run, summarize(run)) for run in runs])
+    small, large = found
+    assert (small.variant, large.variant) == ("small", "large")
+    assert (
+        small.linear_flops and large.linear_flops and large.linear_flops / small.linear_flops == pytest.approx(large.tokens / small.tokens)
+    )
+    assert small.predicted_s == pytest.approx(small.step_s, rel=0.03)
+    assert large.predicted["training"] == pytest.approx(small.stages_s["training"] * large.tokens / small.tokens, rel=0.03)
+    out = io.StringIO()
+    print_sweep(found, Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert any(
+        line.split()[:4] == ["TRL", "large", f"{large.tokens / small.tokens:.2f}x", f"{large.tokens / small.tokens:.2f}x"] for line in lines
+    )
+    assert max(map(len, lines)) <= 80
