@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rlmbench.comparison.configurations import Group, device_of
-from rlmbench.comparison.differences import asked_differently
-from rlmbench.comparison.evidence import Evidence
+from rlmbench.comparison.differences import COMPUTED_TOKENS, asked_differently
+from rlmbench.comparison.evidence import Evidence, is_natural
 from rlmbench.comparison.figures import Configuration, Difference, Reason, Severity, Verdict
+from rlmbench.comparison.natural import adjusted
 from rlmbench.metrics.learning import sync_tolerance
-from rlmbench.metrics.statistics import ALPHA, attainable_p, runs_needed
+from rlmbench.metrics.statistics import ALPHA, MINIMUM_EFFECT, attainable_p, runs_needed
 
 LOAD_PER_CORE = 0.75
 """One-minute load per core when a run began, above which others were at work too."""
+OTHERS_SHARE = 0.25
+"""Of a node's cores, busy with others than the run while it was measured."""
 COVERAGE_ENOUGH = 0.95
 SHORT = 40
 NO_TOKENS = {-1}
@@ -29,6 +32,7 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
     if nothing := list(_no_good_run(pair, names)):
         return nothing
     found = [
+        *_simulated(pair, names),
         *_hardware(pair, names),
         *_workload(pair, names),
         *_audits(pair, names),
@@ -40,6 +44,7 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
         *_devices_held(pair, figures_a, figures_b),
         *_hosts(pair),
         *_load(pair, names),
+        *_others(pair, names),
         *_coverage(pair, names),
         *_measured_by(pair),
         *_natural(pair, names),
@@ -90,6 +95,13 @@ def _end(run: Evidence) -> str:
     if status == "ok":
         return "without throughput"
     return f"{status}: {kind}" if kind and kind != status else status
+
+
+def _simulated(pair: Pair, names: Names) -> Iterable[Reason]:
+    """What only simulates a framework may be compared with itself."""
+    said = [one.any.manifest.simulated for one in pair]
+    if bool(said[0]) != bool(said[1]):
+        yield _prevents("simulated", f"{names[0] if said[0] else names[1]} is {said[0] or said[1]}")
 
 
 def _failed_runs(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -156,7 +168,7 @@ def _plans(pair: Pair, names: Names) -> Iterable[Reason]:
 
 def _tokens(pair: Pair, names: Names) -> Iterable[Reason]:
     """Tokens that reached the loss, step by step, over all runs that ended well. Under replay they must be equal."""
-    if any(_is_natural(run) for one in pair for run in one.ok):
+    if any(is_natural(run.summary) for one in pair for run in one.ok):
         return
     counts = [_tokens_by_step(one) for one in pair]
     steps = sorted(set(counts[0]) | set(counts[1])) if all(counts) else []
@@ -178,12 +190,8 @@ def _tokens_by_step(one: Group) -> dict[int, set[int]]:
     return counts
 
 
-def _is_natural(run: Evidence) -> bool:
-    return run.summary.audit is not None and run.summary.audit.planned.response_tokens is None
-
-
 def _natural(pair: Pair, names: Names) -> Iterable[Reason]:
-    if not any(_is_natural(run) for one in pair for run in one.ok):
+    if not any(is_natural(run.summary) for one in pair for run in one.ok):
         return
     means = []
     for name, one in _each(pair, names):
@@ -191,7 +199,13 @@ def _natural(pair: Pair, names: Names) -> Iterable[Reason]:
         if lengths:
             means.append(f"{sum(lengths) / len(lengths):,.1f} tokens in {name}")
     sentence = "response lengths were left to the model, so the work is not equal and the audit could not compare it: a mean of "
-    yield _reserves("natural_lengths", sentence + " and ".join(means))
+    at_equal = adjusted(*pair, MINIMUM_EFFECT) is not None
+    then = (
+        "speeds are compared at equal tokens"
+        if at_equal
+        else "speeds are compared as they were, since too few steps tell what a token costs"
+    )
+    yield _reserves("natural_lengths", f"{sentence}{' and '.join(means)}; {then}")
 
 
 def _audits(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -234,14 +248,19 @@ def _broken_sync(run: Evidence) -> str | None:
 
 def _throttling(pair: Pair, names: Names) -> Iterable[Reason]:
     for name, one in _each(pair, names):
-        shares = {run.id: max(run.facts["throttled_share"]) for run in one.ok if run.facts.get("throttled_share")}
-        slowed = {run: share for run, share in shares.items() if share > 0}
+        slowed = {run.id: share for run in one.ok if (share := _throttled_share(run)) > 0}
         if slowed:
             worst = max(slowed, key=lambda run: slowed[run])
             sentence = (
                 f"a device of {name} was throttled in {len(slowed)} of {len(one.ok)} runs, up to {slowed[worst]:.1%} of the time ({worst})"
             )
             yield _prevents("throttled", sentence)
+
+
+def _throttled_share(run: Evidence) -> float:
+    """Of its devices the one that was slowed down longest: by the collectors' readings, or by a fact that an adapter states."""
+    seen = [device.throttled_share for device in run.summary.devices if device.throttled_share is not None]
+    return max([*seen, *run.facts.get("throttled_share", ())], default=0.0)
 
 
 def _few_runs(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -273,9 +292,34 @@ def _load(pair: Pair, names: Names) -> Iterable[Reason]:
             worst = max(busy, key=lambda run: busy[run])
             sentence = f"the machine was busy when {len(busy)} of {len(one.ok)} runs of {name} began: load per core up to {busy[worst]:.2f}"
             yield _reserves("load", f"{sentence} ({worst})")
+        disturbed = [run for run in one.ok if run.manifest.preconditions and run.manifest.preconditions.problems]
+        if disturbed:
+            first = disturbed[0]
+            why = "; ".join(first.manifest.preconditions.problems) if first.manifest.preconditions else ""
+            yield _reserves(
+                "load", f"the machine was not quiet when {len(disturbed)} of {len(one.ok)} runs of {name} began: {why} ({first.id})"
+            )
+
+
+def _others(pair: Pair, names: Names) -> Iterable[Reason]:
+    """Others at work while a run was measured, by its collectors."""
+    for name, one in _each(pair, names):
+        busy = {run.id: share for run in one.ok if (share := _others_share(run)) > OTHERS_SHARE}
+        if busy:
+            worst = max(busy, key=lambda run: busy[run])
+            sentence = f"others kept the machine busy while {len(busy)} of {len(one.ok)} runs of {name} were measured: up to"
+            yield _reserves("others_at_work", f"{sentence} {busy[worst]:.0%} of its cores ({worst})")
+
+
+def _others_share(run: Evidence) -> float:
+    shares = [host.others_cpu_cores / host.cores for host in run.summary.host if host.others_cpu_cores is not None and host.cores]
+    return max(shares, default=0.0)
 
 
 def _load_per_core(run: Evidence) -> float | None:
+    """By the kernel's load average, in records from before the load was measured."""
+    if run.manifest.preconditions:
+        return None
     load, cores = run.manifest.host.get("load"), run.manifest.host.get("cores")
     return float(load[0]) / float(cores) if load and cores else None
 
@@ -299,7 +343,9 @@ def _work_in_effect(differences: Sequence[Difference]) -> Iterable[Reason]:
     """The same samples were trained, but not by the same computation."""
     own = [one for one in differences if one.changes == "work" and not one.name.startswith("field.")]
     if own:
-        named = ", ".join(_in_short(one) for one in own)
+        counted = [one.subject.removeprefix(f"{COMPUTED_TOKENS} of ") for one in own if one.subject.startswith(f"{COMPUTED_TOKENS} of ")]
+        others = [_in_short(one) for one in own if not one.subject.startswith(f"{COMPUTED_TOKENS} of ")]
+        named = ", ".join([*others, *([f"{COMPUTED_TOKENS} ({', '.join(counted)})"] if counted else [])])
         yield _reserves("work_in_effect", f"the same samples are trained by different computation: {named}; see what differs")
 
 

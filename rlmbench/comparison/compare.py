@@ -1,4 +1,4 @@
-"""The comparison itself: configurations in order of throughput, and every pair of them with verdict, speed and differences."""
+"""The comparison itself: configurations in order of throughput, and pairs of them with verdict, speed and differences."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from rlmbench.comparison.comparable import reasons, refuses_speed, verdict
-from rlmbench.comparison.configurations import Group, configuration, group, name_of
+from rlmbench.comparison.configurations import Group, configuration, group, names_of
 from rlmbench.comparison.differences import differences
 from rlmbench.comparison.evidence import Evidence
-from rlmbench.comparison.figures import Comparison, Configuration, Pair, Reason, Speed
-from rlmbench.metrics.statistics import ALPHA, MINIMUM_EFFECT, difference_of_runs
+from rlmbench.comparison.figures import Adjustment, Comparison, Configuration, Pair, Reason, Slope, Speed
+from rlmbench.comparison.natural import adjusted
+from rlmbench.errors import UserError, did_you_mean
+from rlmbench.metrics.covariates import AtEqualTokens
+from rlmbench.metrics.statistics import ALPHA, MINIMUM_EFFECT, RunDifference, difference_of_runs
+
+MOST_PAIRED = 12
+"""Configurations of one suite and scale up to which each is compared with each; of more, each with the fastest alone."""
+Member = tuple[Group, Configuration]
 
 
-def compare(runs: Iterable[Evidence], minimum_effect: float = MINIMUM_EFFECT) -> Comparison:
+def compare(runs: Iterable[Evidence], minimum_effect: float = MINIMUM_EFFECT, baseline: str | None = None) -> Comparison:
     """Group `runs` into configurations and put each beside each.
 
     Of more than two configurations only those of one suite and scale are paired: others cannot be compared anyway.
     """
-    return compare_groups(ordered(runs), minimum_effect)
+    return compare_groups(ordered(runs), minimum_effect, baseline)
 
 
 def ordered(runs: Iterable[Evidence]) -> list[Group]:
@@ -26,16 +33,111 @@ def ordered(runs: Iterable[Evidence]) -> list[Group]:
     return sorted(group(runs), key=_throughput, reverse=True)
 
 
-def compare_groups(groups: Sequence[Group], minimum_effect: float = MINIMUM_EFFECT) -> Comparison:
-    """The same for runs that are grouped already (`ordered`)."""
-    figures = [configuration(_key(place), one, name_of(one, groups)) for place, one in enumerate(groups)]
-    members = list(zip(groups, figures, strict=True))
-    paired = [(a, b) for a, b in combinations(members, 2) if len(members) == 2 or _same_suite(a[1], b[1])]
+def compare_groups(groups: Sequence[Group], minimum_effect: float = MINIMUM_EFFECT, baseline: str | None = None) -> Comparison:
+    """The same for runs that are grouped already (`ordered`).
+
+    `baseline` is a configuration's key, its framework, or the beginning of its name: each of its suite and scale is then compared with it alone.
+
+    Raises:
+        UserError: `baseline` names none, or several of one suite and scale.
+    """
+    members = _members(groups, names_of(groups))
+    if baseline is not None:
+        chosen = _chosen(members, baseline)
+        pairs = [(one, of) for of in chosen for one in members if one is not of and _same_suite(one[1], of[1])]
+        told = [one[1].model_copy(update={"name": f"{one[1].name}, baseline"}) if one in chosen else one[1] for one in members]
+        return _comparison(told, pairs, minimum_effect, baseline=[of[1].key for of in chosen])
+    if len(members) == 2:
+        return _comparison([one[1] for one in members], [(members[0], members[1])], minimum_effect)
+    pairs, left_out = [], 0
+    for of_suite in _by_suite(members):
+        every = len(of_suite) * (len(of_suite) - 1) // 2
+        told_pairs = list(combinations(of_suite, 2)) if len(of_suite) <= MOST_PAIRED else [(of_suite[0], other) for other in of_suite[1:]]
+        pairs += told_pairs
+        left_out += every - len(told_pairs)
+    return _comparison([one[1] for one in members], pairs, minimum_effect, left_out=left_out)
+
+
+def compare_against(baseline: Iterable[Evidence], new: Iterable[Evidence], minimum_effect: float = MINIMUM_EFFECT) -> Comparison:
+    """Each configuration of `new` beside its counterpart in `baseline`: of the same suite, scale, framework and division, asked for alike where
+    there are several. A pair's `a` is the new one, so that "slower" says that the new one is.
+
+    Raises:
+        UserError: one has no counterpart, or several.
+    """
+    sides = [ordered(baseline), ordered(new)]
+    groups = [*sides[0], *sides[1]]
+    names = [f"{name}, {which}" for side, which in zip(sides, ("baseline", "new"), strict=True) for name in names_of(side)]
+    members = _members(groups, names)
+    before, after = members[: len(sides[0])], members[len(sides[0]) :]
+    pairs = [(one, _counterpart(one, before)) for one in after]
+    return _comparison([one[1] for one in members], pairs, minimum_effect, baseline=[one[1].key for one in before])
+
+
+def _counterpart(one: Member, before: Sequence[Member]) -> Member:
+    alike = [other for other in before if _kind(other) == _kind(one)]
+    found = [other for other in alike if other[0].fields == one[0].fields] or alike
+    if len(found) == 1:
+        return found[0]
+    what = f"{one[1].framework} with {one[1].suite} at {one[1].scale}"
+    if not found:
+        raise UserError(f"--against: {what} has no counterpart in the baseline; run the suite with it, too")
+    raise UserError(
+        f"--against: {what} has {len(found)} counterparts in the baseline ({', '.join(other[1].name for other in found)}); name the runs of one"
+    )
+
+
+def _kind(one: Member) -> tuple[str, ...]:
+    manifest = one[0].any.manifest
+    return manifest.framework, manifest.suite, manifest.scale, manifest.variant, manifest.division
+
+
+def _chosen(members: Sequence[Member], baseline: str) -> list[Member]:
+    wanted = baseline.casefold()
+    found = (
+        [one for one in members if one[1].key.casefold() == wanted]
+        or [one for one in members if one[1].framework.casefold() == wanted]
+        or [one for one in members if one[1].name.casefold().startswith(wanted)]
+    )
+    if not found:
+        known = [name for _, one in members for name in (one.framework, one.name)]
+        raise UserError(
+            f"--baseline {baseline}: no such configuration{did_you_mean(baseline, known)}; give a framework, a name or its beginning, or a letter"
+        )
+    for of_suite in _by_suite(found):
+        if len(of_suite) > 1:
+            several = ", ".join(f"{one.key} ({one.name})" for _, one in of_suite[:4])
+            raise UserError(
+                f"--baseline {baseline}: {len(of_suite)} configurations of one suite are called so: {several}; give more of the name, or the letter"
+            )
+    return found
+
+
+def _by_suite(members: Sequence[Member]) -> list[list[Member]]:
+    suites: dict[tuple[str, str], list[Member]] = {}
+    for one in members:
+        suites.setdefault((one[1].suite, one[1].scale), []).append(one)
+    return list(suites.values())
+
+
+def _members(groups: Sequence[Group], names: Sequence[str]) -> list[Member]:
+    return [(one, configuration(_key(place), one, name)) for place, (one, name) in enumerate(zip(groups, names, strict=True))]
+
+
+def _comparison(
+    told: list[Configuration],
+    pairs: Iterable[tuple[Member, Member]],
+    minimum_effect: float,
+    baseline: Sequence[str] = (),
+    left_out: int = 0,
+) -> Comparison:
     return Comparison(
         minimum_effect=minimum_effect,
         alpha=ALPHA,
-        configurations=figures,
-        pairs=[_pair(a, b, minimum_effect) for a, b in paired],
+        configurations=told,
+        baseline=list(baseline),
+        pairs=[_pair(a, b, minimum_effect) for a, b in pairs],
+        pairs_left_out=left_out,
     )
 
 
@@ -54,7 +156,7 @@ def _same_suite(a: Configuration, b: Configuration) -> bool:
     return (a.suite, a.scale) == (b.suite, b.scale)
 
 
-def _pair(a: tuple[Group, Configuration], b: tuple[Group, Configuration], minimum_effect: float) -> Pair:
+def _pair(a: Member, b: Member, minimum_effect: float) -> Pair:
     differing = differences(a[0], b[0], a[1], b[1]) if a[0].ok and b[0].ok else []
     found = reasons(a[0], b[0], a[1], b[1], differing)
     return Pair(
@@ -68,11 +170,16 @@ def _pair(a: tuple[Group, Configuration], b: tuple[Group, Configuration], minimu
 
 
 def _speed(a: Group, b: Group, found: Sequence[Reason], minimum_effect: float) -> Speed | None:
-    """None where a reason forbids to name a ratio."""
+    """None where a reason forbids to name a ratio. At equal tokens where lengths were left to the model."""
     mine, other = ([run.summary.throughput.step_tokens_per_s for run in one.ok if run.summary.throughput] for one in (a, b))
     if refuses_speed(found) or not mine or not other:
         return None
     difference = difference_of_runs(mine, other, minimum_effect)
+    at_equal = adjusted(a, b, minimum_effect)
+    return _told(at_equal.difference if at_equal else difference, len(mine), len(other), minimum_effect, _adjustment(at_equal, difference))
+
+
+def _told(difference: RunDifference, runs_a: int, runs_b: int, minimum_effect: float, adjustment: Adjustment | None) -> Speed:
     bound = 1 + minimum_effect
     within = difference.low is not None and difference.high is not None and difference.low > 1 / bound and difference.high < bound
     return Speed(
@@ -81,8 +188,21 @@ def _speed(a: Group, b: Group, found: Sequence[Reason], minimum_effect: float) -
         high=difference.high,
         p=difference.p,
         attainable_p=difference.attainable_p,
-        runs_a=len(mine),
-        runs_b=len(other),
+        runs_a=runs_a,
+        runs_b=runs_b,
         verdict=difference.verdict,
         within_minimum_effect=within,
+        adjustment=adjustment,
+    )
+
+
+def _adjustment(at_equal: AtEqualTokens | None, plain: RunDifference) -> Adjustment | None:
+    if at_equal is None:
+        return None
+    return Adjustment(
+        slopes={name: Slope(value=slope.value, low=slope.low, high=slope.high) for name, slope in at_equal.slopes.items()},
+        at_tokens=at_equal.tokens,
+        tokens_a=at_equal.tokens_a,
+        tokens_b=at_equal.tokens_b,
+        unadjusted_ratio=plain.ratio,
     )

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlmbench.comparison.evidence import Evidence
 from rlmbench.comparison.figures import Configuration, Interval, RunFigures, StageFigures
+from rlmbench.metrics.figures import HostStage, Level
 from rlmbench.metrics.statistics import Estimate, mean_over_runs, mean_over_steps, ratio_over_steps
 from rlmbench.records.vocabulary import FRAMEWORK_NAMES
 
@@ -90,31 +91,71 @@ def _identity(run: Evidence) -> str:
     return json.dumps(made_of, sort_keys=True, default=str)
 
 
-def name_of(one: Group, everything: Sequence[Group]) -> str:
-    """Framework and version, and all that tells this configuration from the others of the same framework, suite and scale."""
+def names_of(groups: Sequence[Group]) -> list[str]:
+    """Of each: framework and version, and all that tells this configuration from the others of the same framework, suite and scale."""
+    several_suites = len({(one.any.manifest.suite, one.any.manifest.scale) for one in groups}) > 1
+    kinds: dict[tuple[str, ...], list[Group]] = {}
+    for one in groups:
+        kinds.setdefault(_kind(one), []).append(one)
+    unequal = {kind: _unequal_among(siblings) for kind, siblings in kinds.items()}
+    return [_name(one, unequal[_kind(one)], several_suites=several_suites) for one in groups]
+
+
+class _Unequal(NamedTuple):
+    """In what configurations of one framework, suite and scale are not all alike."""
+
+    fields: set[str]
+    packages: set[str]
+    devices: bool
+
+
+def _unequal_among(siblings: Sequence[Group]) -> _Unequal:
+    values: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
+    for one in siblings:
+        for package, installed in versions_of(one.any).items():
+            versions.setdefault(package, set()).add(installed)
+    for field in dict.fromkeys(field for one in siblings for field in one.fields):
+        values[field] = {value for one in siblings if (value := _value(one.fields, field)) is not None}
+    return _Unequal(
+        {field for field, found in values.items() if len(found) > 1},
+        {package for package, found in versions.items() if len(found) > 1},
+        len({device_of(one.any) for one in siblings}) > 1,
+    )
+
+
+def _value(fields: Mapping[str, Any], field: str) -> str | None:
+    """A field's value for telling configurations apart; None where a whole section above it was left out, which is told once, of the section."""
+    if field in fields:
+        return json.dumps(fields[field], sort_keys=True, default=str)
+    parts = field.split(".")
+    if any(".".join(parts[:length]) in fields for length in range(1, len(parts))):
+        return None
+    return "a section" if any(name.startswith(f"{field}.") for name in fields) else "null"
+
+
+def _name(one: Group, unequal: _Unequal, *, several_suites: bool) -> str:
     manifest = one.any.manifest
-    version = versions_of(one.any).get(manifest.framework)
+    versions = versions_of(one.any)
+    version = versions.get(manifest.framework)
     words = [FRAMEWORK_NAMES.get(manifest.framework, manifest.framework), *([version] if version else [])]
-    siblings = [other for other in everything if other is not one and _kind(other) == _kind(one)]
-    marks: list[str] = [] if manifest.division == "matched" else [manifest.division]
-    if len({(other.any.manifest.suite, other.any.manifest.scale) for other in everything}) > 1:
+    marks: list[str] = [mark for mark in (manifest.variant, manifest.division) if mark not in ("", "matched")]
+    if several_suites:
         marks.append(f"{manifest.suite} at {manifest.scale}")
     for field, value in one.fields.items():
-        if any(other.fields.get(field) != value for other in siblings):
+        if field in unequal.fields:
             marks.append(f"{_shortest(field, one.fields)}={value if isinstance(value, str) else json.dumps(value)}")
-    theirs = [versions_of(other.any) for other in siblings]
-    for package, installed in versions_of(one.any).items():
-        differs = any(package in other and other[package] != installed for other in theirs)
-        if package != manifest.framework and differs and not any("=" in mark for mark in marks):
+    for package, installed in versions.items():
+        if package != manifest.framework and package in unequal.packages and not any("=" in mark for mark in marks):
             marks.append(f"{package} {installed}")
-    if any(device_of(other.any) != device_of(one.any) for other in siblings):
+    if unequal.devices:
         marks.append(device_of(one.any))
     return ", ".join([" ".join(words), *marks])
 
 
-def _kind(one: Group) -> tuple[str, str, str]:
+def _kind(one: Group) -> tuple[str, ...]:
     manifest = one.any.manifest
-    return manifest.framework, manifest.suite, manifest.scale
+    return manifest.framework, manifest.suite, manifest.scale, manifest.variant
 
 
 def _shortest(field: str, fields: Mapping[str, Any]) -> str:
@@ -151,6 +192,8 @@ def configuration(key: str, one: Group, name: str) -> Configuration:
         tokens_per_s_per_device=statistics.fmean(per_device) if per_device else None,
         run_spread=statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 else None,
         stages=_stages(ok),
+        **_efficiency(ok),
+        **_resources(ok),
         unattributed_s=statistics.fmean(_per_step(run, [step.unattributed_s for step in _measured(run)]) for run in ok) if ok else None,
         peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
     )
@@ -202,6 +245,85 @@ def _labelled(estimate: Estimate | None, over: Any) -> Interval | None:
     return Interval(value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n, over=over)
 
 
+def _efficiency(ok: Sequence[Evidence]) -> dict[str, Any]:
+    """Of the step: means over the runs that know it. All runs of a configuration are judged by the first basis that any has."""
+    known = [run.summary.efficiency for run in ok if run.summary.efficiency]
+    basis = _basis(ok)
+    judged = [one for found in known for one in found.against if one.basis == basis]
+    shares = [one.step_mfu for one in judged if one.step_mfu is not None]
+    ratios = [one.work_depth_ratio for one in judged if one.work_depth_ratio is not None]
+    return {
+        "step_model_flops": statistics.fmean(found.step_model_flops for found in known) if known else None,
+        "step_mfu": statistics.fmean(shares) if shares else None,
+        "mfu_basis": basis if shares else None,
+        "work_depth_ratio": statistics.fmean(ratios) if ratios else None,
+    }
+
+
+def _basis(ok: Sequence[Evidence]) -> str | None:
+    """The first ceiling of the first run that has one: the data sheet's before the measured."""
+    return next(
+        (one.basis for run in ok if run.summary.efficiency for one in run.summary.efficiency.against if one.step_mfu is not None), None
+    )
+
+
+def _stage_efficiency(name: str, ok: Sequence[Evidence]) -> dict[str, float | None]:
+    of_runs = [found for run in ok if run.summary.efficiency for stage, found in run.summary.efficiency.stages.items() if stage == name]
+    basis = _basis(ok)
+    judged = [one for run in ok if run.summary.efficiency for one in run.summary.efficiency.against if one.basis == basis]
+    shares = [share for one in judged if name in one.stages and (share := one.stages[name].mfu) is not None]
+    return {
+        "model_flops": statistics.fmean(found.model_flops for found in of_runs) if of_runs else None,
+        "achieved_flops_per_s": statistics.fmean(found.achieved_flops_per_s for found in of_runs) if of_runs else None,
+        "mfu": statistics.fmean(shares) if shares else None,
+    }
+
+
+def _resources(ok: Sequence[Evidence]) -> dict[str, float | None]:
+    """What the collectors saw: means over the runs that know it, and highest levels of any."""
+    summaries = [run.summary for run in ok]
+    energy = [summary.energy for summary in summaries]
+    idle = [summary.idle for summary in summaries]
+    others = [[host.others_cpu_cores for host in summary.host] for summary in summaries if summary.host]
+    return {
+        "cpu_idle": _mean_known(one.cpu_idle for one in idle if one),
+        "low_sm": _mean_known(one.low_sm for one in idle if one),
+        "others_cpu_cores": _mean_known(sum(cores) if (cores := [one for one in of_run if one is not None]) else None for of_run in others),
+        "energy_j_per_step": _mean_known(one.j_per_step.value for one in energy if one),
+        "energy_j_per_1000_response_tokens": _mean_known(one.j_per_1000_response_tokens for one in energy if one),
+        "host_pss_peak_bytes": _highest(host.pss_bytes for summary in summaries for host in summary.host),
+        "device_peak_bytes": _highest(device.memory_used_bytes for summary in summaries for device in summary.devices),
+    }
+
+
+def _stage_resources(name: str, ok: Sequence[Evidence]) -> dict[str, float | None]:
+    hosts = [[(host.stages[name], host.cores) for host in run.summary.host if name in host.stages] for run in ok]
+    devices = [device.stages[name] for run in ok for device in run.summary.devices if name in device.stages]
+    energy = [run.summary.energy.stages_j.get(name) for run in ok if run.summary.energy]
+    return {
+        "cpu_idle": _mean_known(_cpu_idle(of_run) for of_run in hosts),
+        "host_rss_peak_bytes": _highest(stage.rss_bytes for of_run in hosts for stage, _ in of_run),
+        "device_peak_bytes": _highest(device.memory_used_bytes for device in devices),
+        "energy_j": _mean_known(amount.value for amount in energy if amount),
+    }
+
+
+def _cpu_idle(nodes: Sequence[tuple[HostStage, int | None]]) -> float | None:
+    """Of a stage over all nodes that ran it; None unless each is known."""
+    used = [stage.cpu_s.value for stage, _ in nodes if stage.cpu_s is not None]
+    held = [cores * stage.seconds for stage, cores in nodes if cores]
+    return max(0.0, 1 - sum(used) / sum(held)) if held and len(used) == len(held) == len(nodes) and sum(held) else None
+
+
+def _mean_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _highest(levels: Iterable[Level | None]) -> float | None:
+    return max((level.peak for level in levels if level is not None), default=None)
+
+
 def _stages(ok: Sequence[Evidence]) -> dict[str, StageFigures]:
     names = dict.fromkeys(stage for run in ok for stage in run.summary.stages_share)
     return {name: _stage(name, ok) for name in names}
@@ -220,6 +342,8 @@ def _stage(name: str, ok: Sequence[Evidence]) -> StageFigures:
         valid_tokens=statistics.fmean(valid) if valid else None,
         computed_tokens=statistics.fmean(computed) if computed else None,
         peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
+        **_stage_efficiency(name, ok),
+        **_stage_resources(name, ok),
     )
 
 

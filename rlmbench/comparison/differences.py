@@ -16,6 +16,7 @@ from rlmbench.comparison.figures import Configuration, Difference
 from rlmbench.comparison.knowledge import EFFECTS, Meaning
 
 NONE = "none"
+COMPUTED_TOKENS = "computed tokens"
 SHARE_WORTH_NAMING = 0.001
 """A stage below this share of the step is not worth a line."""
 TOKENS_WORTH_NAMING = 0.005
@@ -125,7 +126,7 @@ def _computed_tokens(a: Configuration, b: Configuration) -> Iterable[Difference]
         if other is None or mine.valid_tokens != other.valid_tokens or not mine.computed_tokens or not other.computed_tokens:
             continue
         if abs(mine.computed_tokens / other.computed_tokens - 1) > TOKENS_WORTH_NAMING:
-            subject = f"computed tokens, {name.replace('_', ' ')}"
+            subject = f"{COMPUTED_TOKENS} of {name.replace('_', ' ')}"
             yield _difference(f"computed_tokens.{name}", subject, _tokens(mine), _tokens(other), knowledge.COMPUTED)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ class Evidence:
     """One run: manifest, figures, experiment, the facts its processes stated, and its plan by content.
 
     `experiment` has the defaults of fields that were added since. `facts` holds each value that some process stated, once.
-    `plan_hash` is None for a run that ended before it had a plan. `path` is its folder, where the rest can be read.
+    `plan_hash` is None for a run that ended before it had a plan. `longest_response` is that of each step, in tokens, where lengths were
+    left to the model. `path` is its folder, where the rest can be read.
     """
 
     path: Path
@@ -31,6 +32,7 @@ class Evidence:
     experiment: Mapping[str, Any]
     facts: Mapping[str, tuple[Any, ...]]
     plan_hash: str | None
+    longest_response: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -52,14 +54,33 @@ class Evidence:
 
 
 def evidence_of(run: Run, summary: RunSummary) -> Evidence:
-    """Read what is needed beside the figures."""
+    """Read what is needed beside the figures.
+
+    Raises:
+        UserError: a profile run.
+    """
+    if not run.measures:
+        raise UserError(f"{run.id}: a profile run, which torch.profiler slowed: it is compared with nothing; leave it out")
     facts: dict[str, list[Any]] = {}
     for name, text in read_columns(run.path, "facts", "name", "value"):
         value = json.loads(text)
         if value not in facts.setdefault(name, []):
             facts[name].append(value)
     stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
-    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path / PLAN))
+    longest = _longest_response(run.path) if is_natural(summary) else {}
+    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path / PLAN), longest)
+
+
+def is_natural(summary: RunSummary) -> bool:
+    """Whether no response length was planned: they were left to the model."""
+    return summary.audit is not None and summary.audit.planned.response_tokens is None
+
+
+def _longest_response(run_dir: Path) -> dict[int, int]:
+    longest: dict[int, int] = {}
+    for step, tokens in read_columns(run_dir, "samples", "step", "response_tokens"):
+        longest[step] = max(longest.get(step, 0), tokens)
+    return longest
 
 
 def _plan_hash(path: Path) -> str | None:

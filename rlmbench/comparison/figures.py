@@ -53,6 +53,17 @@ class StageFigures(Figures):
     valid_tokens: float | None = Field(description="Per step; null where the stage counts none.")
     computed_tokens: float | None = Field(description="Per step, padding included.")
     peak_bytes: int | None = Field(description="Highest of any run: the device's reserved memory, or the host's resident set.")
+    model_flops: float | None = Field(
+        default=None, description="Per step, mean over runs; null where the stage computes nothing, or is unknown."
+    )
+    achieved_flops_per_s: float | None = Field(default=None, description="model_flops over the stage's seconds, all devices together.")
+    mfu: float | None = Field(default=None, description="Against the basis that the configuration names.")
+    cpu_idle: float | None = Field(default=None, description="While any process runs the stage, over all nodes; mean over runs.")
+    host_rss_peak_bytes: float | None = Field(
+        default=None, description="Resident sets of all processes of a node at once; highest of any run."
+    )
+    device_peak_bytes: float | None = Field(default=None, description="Memory in use on a device, by the device; highest of any run.")
+    energy_j: float | None = Field(default=None, description="Of all devices, per step; mean over runs.")
 
 
 class Configuration(Figures):
@@ -77,6 +88,19 @@ class Configuration(Figures):
         description="Standard deviation of tokens/s over runs, over its mean: the noise floor. Null below 2 runs."
     )
     stages: dict[str, StageFigures]
+    step_model_flops: float | None = Field(default=None, description="Mean over runs.")
+    step_mfu: float | None = Field(default=None, description="Mean over runs; null where the device is unknown and nothing was measured.")
+    mfu_basis: str | None = Field(default=None, description="datasheet where the device is known, else measured.")
+    work_depth_ratio: float | None = Field(default=None, description="Measured step over the least one of the placement; mean over runs.")
+    cpu_idle: float | None = Field(default=None, description="Mean over runs, as are the next four; null where none recorded it.")
+    others_cpu_cores: float | None = Field(default=None, description="Cores kept busy by others than the run, over all nodes.")
+    low_sm: float | None = None
+    energy_j_per_step: float | None = None
+    energy_j_per_1000_response_tokens: float | None = None
+    host_pss_peak_bytes: float | None = Field(
+        default=None, description="All processes of a node at once, shared pages counted once, in measured steps; highest of any run."
+    )
+    device_peak_bytes: float | None = Field(default=None, description="Memory in use on a device, by the device; highest of any run.")
     unattributed_s: float | None
     peak_bytes: int | None = Field(
         description="Highest of any run: the device's reserved memory of one process, else host memory of all processes at once (of one, in older records)."
@@ -103,10 +127,30 @@ class Difference(Figures):
     unify: str | None = Field(description="How both could get the same; null where nothing can be set.")
 
 
+class Slope(Figures):
+    """By how many per cent seconds grow with 1% more of a covariate, within a run, with its 95% interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Adjustment(Figures):
+    """How rates were moved to equal tokens, where response lengths were left to the model (docs/comparison.md)."""
+
+    slopes: dict[str, Slope] = Field(
+        description="By covariate: tokens of a step, longest response of a step; one that does not vary is left out."
+    )
+    at_tokens: float = Field(description="Tokens of a step at which the two are compared.")
+    tokens_a: float = Field(description="Tokens of a step that a made, geometric mean.")
+    tokens_b: float
+    unadjusted_ratio: float = Field(description="Mean tokens/s of a over that of b as they were.")
+
+
 class Speed(Figures):
     """How fast a is beside b, by tokens per second over runs."""
 
-    ratio: float = Field(description="Mean tokens/s of a over that of b.")
+    ratio: float = Field(description="Mean tokens/s of a over that of b; at equal tokens where `adjustment` is given.")
     low: float | None = Field(description="95% interval; null unless both have two runs.")
     high: float | None
     p: float = Field(description="Exact permutation test over runs, two-sided.")
@@ -115,6 +159,7 @@ class Speed(Figures):
     runs_b: int
     verdict: SpeedVerdict = Field(description="About a.")
     within_minimum_effect: bool = Field(description="The whole interval lies within the minimum effect: no difference worth the name.")
+    adjustment: Adjustment | None = Field(default=None, description="Null where the work was equal, or could not be made so.")
 
 
 class Pair(Figures):
@@ -128,6 +173,32 @@ class Pair(Figures):
     differences: list[Difference]
 
 
+GateOutcome = Literal["passed", "slower", "not judged"]
+
+
+class GatePair(Figures):
+    """One configuration before the gate: `a` is judged, `b` is its baseline."""
+
+    a: str
+    b: str
+    outcome: GateOutcome
+    sentence: str
+
+
+class Gate(Figures):
+    """What `--fail-on` came to."""
+
+    fail_on: Literal["slower"]
+    share: float = Field(description="Fewer tokens/s than the baseline's divided by 1 + share count as slower, where shown.")
+    pairs: list[GatePair]
+
+    @property
+    def outcome(self) -> GateOutcome:
+        """The worst: something slower, else something not judged (also with nothing to judge), else passed."""
+        outcomes = {pair.outcome for pair in self.pairs}
+        return "slower" if "slower" in outcomes else "not judged" if "not judged" in outcomes or not outcomes else "passed"
+
+
 class Comparison(Figures):
     """What `rlmbench compare --json` prints."""
 
@@ -135,7 +206,12 @@ class Comparison(Figures):
     minimum_effect: float
     alpha: float
     configurations: list[Configuration]
+    baseline: list[str] = Field(
+        default=[], description="Keys of the configurations that others are compared with; empty where all are with all."
+    )
     pairs: list[Pair]
+    pairs_left_out: int = Field(default=0, description="Pairs of one suite and scale that are not told, where configurations are many.")
+    gate: Gate | None = Field(default=None, description="Null unless asked for with --fail-on.")
 
     @property
     def worst(self) -> Verdict | None:

@@ -1,20 +1,26 @@
-"""Which runs a user means: folders of runs, a results folder, a suite, or run ids."""
+"""Which runs a user means: folders of runs, a results folder, a suite, a campaign, or run ids; and which of them, by campaign and time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.records.manifest import MANIFEST
-from rlmbench.records.store import Run, find_run, load
+from rlmbench.records.store import LATEST, Run, find_run, list_runs, load
+
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_CAMPAIGN = re.compile(r"\d{8}-\d{6}-\d{3}")
 
 
 def find_runs(names: Iterable[str], results_dir: str | Path) -> list[Run]:
     """The runs that `names` stand for, each once.
 
     A name is a run (folder, id, beginning of an id, or ``latest``), a folder that holds runs at most two levels below,
-    or a suite: all of its runs in `results_dir`.
+    a suite (all of its runs in `results_dir`), or a campaign's id. A profile run is found by its own name only.
 
     Raises:
         UserError: a name stands for no run.
@@ -29,10 +35,12 @@ def find_runs(names: Iterable[str], results_dir: str | Path) -> list[Run]:
 def _runs_of(name: str, results_dir: Path) -> list[Run]:
     for folder in _folders(name, results_dir):
         if folder.is_dir() and not (folder / MANIFEST).is_file():
-            runs = _below(folder)
+            runs = [run for run in _below(folder) if run.measures]
             if not runs:
                 raise UserError(f"{folder}: no runs there: a run's folder holds {MANIFEST}")
             return runs
+    if _CAMPAIGN.fullmatch(name) and (runs := [run for run in list_runs(results_dir) if run.measures and run.manifest.campaign_id == name]):
+        return runs
     try:
         return [find_run(name, results_dir)]
     except UserError as error:
@@ -51,3 +59,53 @@ def _below(folder: Path) -> list[Run]:
     """Runs in `folder` itself or in the suites' folders below it."""
     paths = sorted(folder.glob(f"*/{MANIFEST}")) or sorted(folder.glob(f"*/*/{MANIFEST}"))
     return [load(path) for path in paths]
+
+
+def only(runs: Sequence[Run], campaign: str | None = None, since: str | None = None) -> list[Run]:
+    """Those of `runs` that one campaign made (its id, or ``latest``: of each suite its latest), and that were begun since then.
+
+    `since` is a date or time (``2026-11-30``, ``2026-11-30T18:00``, UTC) or how long ago (``90m``, ``12h``, ``7d``, ``2w``).
+
+    Raises:
+        UserError: nothing is left, or `since` is neither.
+    """
+    kept = list(runs)
+    if campaign is not None:
+        kept = _of_campaign(kept, campaign)
+    if since is not None:
+        begun = _moment(since)
+        kept = [run for run in kept if run.manifest.times.created_unix_s >= begun]
+        if not kept:
+            latest = max(run.manifest.times.created_unix_s for run in runs)
+            told = datetime.fromtimestamp(latest, UTC).strftime("%Y-%m-%dT%H:%M")
+            raise UserError(f"--since {since}: no run since then; the latest was begun {told} UTC")
+    return kept
+
+
+def _of_campaign(runs: Sequence[Run], campaign: str) -> list[Run]:
+    known = sorted({run.manifest.campaign_id for run in runs if run.manifest.campaign_id})
+    if campaign == LATEST:
+        latest: dict[str, str] = {}
+        for run in runs:
+            suite, of = run.manifest.suite, run.manifest.campaign_id or ""
+            latest[suite] = max(latest.get(suite, ""), of)
+        kept = [run for run in runs if run.manifest.campaign_id and run.manifest.campaign_id == latest[run.manifest.suite]]
+    else:
+        kept = [run for run in runs if run.manifest.campaign_id == campaign]
+    if not kept:
+        there = f"known: {', '.join(known[-5:])}" if known else "these runs belong to none"
+        raise UserError(f"--campaign {campaign}: no run of it{did_you_mean(campaign, known)}; {there}")
+    return kept
+
+
+def _moment(since: str) -> float:
+    """`since` in seconds since 1970."""
+    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", since.strip()):
+        return time.time() - float(ago.group(1)) * _SECONDS[ago.group(2)]
+    try:
+        moment = datetime.fromisoformat(since.strip())
+    except ValueError:
+        raise UserError(
+            f"--since {since}: give a date or time in UTC (2026-11-30, 2026-11-30T18:00) or how long ago (90m, 12h, 7d, 2w)"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

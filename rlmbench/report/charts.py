@@ -24,6 +24,7 @@ TEXT = "currentColor"
 SURFACE = "var(--surface)"
 ACCENT = "var(--bar)"
 MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
+TIME_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C", "#000000")
 _LANE_HEIGHT = 22
 
 
@@ -238,6 +239,38 @@ def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict
     return specification(chart)
 
 
+def energy(rows: Sequence[Row]) -> dict[str, Any]:
+    """Joules per step of each stage. Rows: stage, joules."""
+    import altair as alt
+
+    stages = in_order({row["stage"] for row in rows})
+    values = [
+        {
+            "stage": style_of(row["stage"]).label,
+            "joules": row["joules"],
+            "tip": f"{style_of(row['stage']).label}: {numbers.joules(row['joules'])}",
+        }
+        for row in rows
+    ]
+    chart = (
+        alt.Chart(alt.Data(values=values))
+        .mark_bar(stroke=SURFACE, strokeWidth=0.8)
+        .encode(
+            y=alt.Y(
+                "stage:N",
+                title=None,
+                sort=[style_of(stage).label for stage in stages],
+                axis=alt.Axis(ticks=False, domain=False, labelLimit=150),
+            ),
+            x=alt.X("joules:Q", title="J", axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
+            color=_stage_colours(stages),
+            tooltip=alt.Tooltip("tip:N"),
+        )
+        .properties(width="container", height=max(60, len(stages) * 25))
+    )
+    return specification(chart)
+
+
 def line(rows: Sequence[Row]) -> dict[str, Any]:
     """One figure over the steps. Rows: step, value."""
     import altair as alt
@@ -253,6 +286,24 @@ def line(rows: Sequence[Row]) -> dict[str, Any]:
     drawn = base.mark_line(color=ACCENT, strokeWidth=2).encode(x=x, y=y)
     points = base.mark_point(color=ACCENT, filled=True, size=36, opacity=1).encode(x=x, y=y, tooltip=alt.Tooltip("tip:N"))
     return specification((drawn + points).properties(width="container", height=130))
+
+
+def over_time(rows: Sequence[Row], unit: str, keys: Sequence[str], steps_s: Sequence[float]) -> dict[str, Any]:
+    """Readings over seconds. Rows: t, value, key, one line for each of `keys`; `steps_s` are where steps begin, drawn as faint rules."""
+    import altair as alt
+
+    colour = alt.Color("key:N", sort=list(keys), legend=None, scale=alt.Scale(domain=list(keys), range=list(TIME_COLOURS[: len(keys)])))
+    drawn = (
+        alt.Chart(alt.Data(values=list(rows)))
+        .mark_line(strokeWidth=1.4)
+        .encode(
+            x=alt.X("t:Q", title="seconds since the first step began", axis=_fitting(), scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title=unit, axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=True)),
+            color=colour,
+        )
+    )
+    rules = alt.Chart(alt.Data(values=[{"t": at} for at in steps_s])).mark_rule(color=TEXT, opacity=0.18).encode(x="t:Q")
+    return specification(alt.layer(rules, drawn).properties(width="container", height=130))
 
 
 def lines(rows: Sequence[Row]) -> dict[str, Any]:

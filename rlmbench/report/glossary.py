@@ -80,6 +80,30 @@ GLOSSARY: tuple[Term, ...] = (
         "advantages) and training. Per device divides by every device the run holds.",
     ),
     Term(
+        "Model FLOPs",
+        "FLOP",
+        "Products that the algorithm needs for the valid tokens, from the model's shape: 2 per weight and token, the output head once and never "
+        "the embedding look-up; attention causal, so half of the square; training is three forwards. A dot product of length n is 2n.",
+    ),
+    Term(
+        "MFU, HFU",
+        "%",
+        "Model FLOPs over seconds x devices x the device's dense peak in the run's dtype. HFU also counts what gradient checkpointing computes "
+        "again. An unknown device is unknown, not 0. Measured: against the fastest product rlmbench timed on the machine.",
+    ),
+    Term(
+        "MBU, roofline, limit",
+        "%",
+        "MBU: least memory traffic (weights per pass or decode step, KV cache, optimizer state) over seconds x devices x bandwidth. Limit: whether "
+        "products or memory would bound the stage at best; roofline: that least time over the seconds it took.",
+    ),
+    Term(
+        "Least step, work-depth ratio",
+        "s, x",
+        "No step of this placement can be shorter: each stage at its roof, with nothing lost to communication, launches, padding or skew. The ratio "
+        "is the measured step over it.",
+    ),
+    Term(
         "Native figure",
         "",
         "A figure as the framework itself logged it, beside ours, with the ratio and the reason why they differ.",
@@ -94,6 +118,66 @@ GLOSSARY: tuple[Term, ...] = (
         "Memory growth",
         "per step",
         "Least-squares slope of the driver's resident set over the measured steps, with a 95% interval.",
+    ),
+    Term(
+        "Idle time: no_kernel, exposed_communication, low_sm, role_waiting, cpu_idle",
+        "%",
+        "Five figures, never one. no_kernel: 1 - union of kernels and copies over a device's window. exposed_communication: communication "
+        "kernels that no compute kernel covers, over the window; both from traces (--profile). low_sm: 1 - mean SM active, by the device's "
+        "own counters. role_waiting: share of the measured steps in which no process of a role, or on a device, runs a stage, by spans. "
+        "cpu_idle: 1 - CPU seconds of the run's processes / (cores x seconds).",
+    ),
+    Term(
+        "nvml_kernel_present",
+        "%",
+        "NVML's utilization.gpu: share of time in which at least one kernel ran, however small. It says that something was there, not that "
+        "the device was busy.",
+    ),
+    Term(
+        "SM, tensor and memory active",
+        "%",
+        "Means over time of the device's own counters (GPM, from Hopper on): multiprocessors with a warp, tensor cores at work, memory "
+        "bandwidth in use.",
+    ),
+    Term(
+        "At least, at most; ~",
+        "",
+        "A counter (CPU seconds, joules) is interpolated linearly between its readings. Its bounds hold whatever happened between two of "
+        "them: what was gained between readings that both lie in the stage, and between all that touch it. ~: no whole stretch between two "
+        "readings lies in the stage, so the figure is interpolation alone.",
+    ),
+    Term(
+        "Energy",
+        "J",
+        "What the devices' total energy counters gained, or the integral of power where there is no counter; which one stands beside it. Of "
+        "the devices that the run's processes were seen on. None on MIG.",
+    ),
+    Term(
+        "Host and device memory",
+        "MiB, GiB",
+        "Highest reading while a stage ran, and in brackets the mean over time. RSS adds up resident sets of all processes of a node; PSS "
+        "counts shared pages once and is read rarely. Device memory is all that is in use on the device, whoever uses it.",
+    ),
+    Term(
+        "Growth",
+        "per step",
+        "Least-squares slope of the last reading in each measured step, with a 95% interval: above 0 with its whole interval, it grows.",
+    ),
+    Term(
+        "Throttled",
+        "%",
+        "Share of time in which a device gave heat or its hardware as reasons for a lower clock. Being at its own power limit is no fault, and "
+        "is shown as a reason only.",
+    ),
+    Term(
+        "Used by others",
+        "cores",
+        "Busy time of the node less CPU seconds of the run's processes, over the steps' time. rlmbench's own processes are among the others.",
+    ),
+    Term(
+        "Collector",
+        "",
+        "A process of its own beside the run, which reads host and devices. Its own CPU seconds over the time it ran: share of one core.",
     ),
     Term(
         "Interval",

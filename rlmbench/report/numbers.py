@@ -92,6 +92,19 @@ def size(value: float | None, reason: str | None = None) -> str:
     return f"{significant(amount)} TiB"
 
 
+def joules(value: float | None, reason: str | None = None) -> str:
+    """Energy, in kilojoules where joules would be many digits."""
+    if _missing(value):
+        return absent(reason)
+    assert value is not None
+    return f"{significant(value)} J" if abs(value) < 99_950 else f"{significant(value / 1e3)} kJ"
+
+
+def clock(value: float | None, reason: str | None = None) -> str:
+    """A clock's rate."""
+    return absent(reason) if _missing(value) else f"{value / 1e6:,.0f} MHz"  # type: ignore[operator]
+
+
 def plain(value: float | None, reason: str | None = None) -> str:
     """A dimensionless number; very small or large ones with an exponent."""
     if _missing(value):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlmbench.report import numbers, sections, words
+from rlmbench.report import numbers, resources, sections, words
+from rlmbench.report.advice import advice_section
+from rlmbench.report.efficiency import efficiency_section
 from rlmbench.report.glossary import GLOSSARY
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Download, Failing, Page, Share, Tile
+from rlmbench.report.prediction import beside_parts
+from rlmbench.report.profile import profile_sections
+from rlmbench.report.taxonomy import taxonomy_sections
 from rlmbench.report.trust import checks, excluded_text
+from rlmbench.report.whatif import what_if_parts
 
 if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
@@ -23,7 +29,7 @@ def run_page(run: Run, summary: RunSummary) -> Page:
         subtitle=_subtitle(run, manifest),
         status=words.status_state(summary),
         status_word=words.status_word(summary),
-        device_label=words.CPU_LABEL if words.on_cpu(manifest) else None,
+        device_label=words.device_label(manifest),
         lead=words.lead(summary),
         checks=checks(summary, manifest),
         tiles=_tiles(summary, manifest),
@@ -33,11 +39,17 @@ def run_page(run: Run, summary: RunSummary) -> Page:
         sections=(
             sections.time_section(summary),
             sections.timeline_section(run, summary),
+            *profile_sections(run, summary),
             sections.work_section(run, summary),
             sections.throughput_section(summary, manifest),
+            efficiency_section(summary, beside_parts(manifest.prediction, summary)),
             sections.memory_section(summary),
+            resources.idle_section(summary),
+            resources.resources_section(summary, run),
+            advice_section(summary, what_if_parts(run, summary)),
             sections.learning_section(run, summary),
             sections.ledger_section(manifest),
+            *taxonomy_sections([manifest.framework]),
             sections.audit_section(run, summary),
             sections.hooks_section(run, summary),
             sections.reproduce_section(manifest),

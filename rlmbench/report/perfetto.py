@@ -21,6 +21,7 @@ from rlmbench.metrics.summary import driver_of
 from rlmbench.records.clocks import clock_offsets_ns
 from rlmbench.records.frames import plain_rows
 from rlmbench.records.vocabulary import STAGE_GROUPS, STAGES
+from rlmbench.report import counters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,12 +75,14 @@ def trace(run: Run, left_out: Mapping[int, str] | None = None) -> Event:
     """The whole trace of `run` as a JSON object. `left_out` are the steps outside the means, with the reason.
 
     Processes that recorded neither span, step, micro-batch nor update are left out and counted.
-    Spans of a thread become complete events; those that cut across another one of their thread become asynchronous ones.
+    Spans of a thread become complete events; those that cut across another one of their thread become asynchronous ones. What
+    collectors read of nodes and devices follows as counters.
     """
     driver = driver_of(run.processes, run.steps, run.spans)
     offsets = clock_offsets_ns(run.processes, driver) if driver else {}
     shown = _shown(run, driver)
-    numbers = count(len(shown) + 1)
+    sampled = counters.tracks(run, driver)
+    numbers = count(len(shown) + len(sampled) + 1)
     ids = count(1)
     metadata: list[Event] = []
     timed: list[tuple[int, Event]] = []
@@ -95,6 +98,10 @@ def trace(run: Run, left_out: Mapping[int, str] | None = None) -> Event:
         stages = ", ".join(stage for stage in STAGES if stage in set(_of(run.spans, process)["stage"]))
         metadata.append({"ph": "M", "name": "process_labels", "pid": place, "tid": 0, "args": {"labels": stages}})
         metadata += tracks.metadata()
+    for place, track in enumerate(sampled, start=len(shown) + 1):
+        timed += counters.events(track, place)
+        metadata.append({"ph": "M", "name": "process_name", "pid": place, "tid": 0, "args": {"name": track.name}})
+        metadata.append({"ph": "M", "name": "process_sort_index", "pid": place, "tid": 0, "args": {"sort_index": place}})
     return {
         "displayTimeUnit": "ms",
         "otherData": {

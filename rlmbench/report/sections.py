@@ -680,7 +680,11 @@ def hooks_section(run: Run, summary: RunSummary) -> Section:
     empty = why(summary, "hooks", "no probe reported, so nothing was measured from inside")
     table = Table("Hooks of the probe", columns("hook", "target", "state", "#processes", "why not"), tuple(lines), empty)
     parts: list[Part] = [table]
-    facts = [(str(name).replace("_", " "), _fact_values(of_fact["value"])) for name, of_fact in run.facts.groupby("name", sort=True)]
+    facts = [
+        (str(name).replace("_", " "), _fact_values(of_fact["value"]))
+        for name, of_fact in run.facts.groupby("name", sort=True)
+        if name != "torch_trace"
+    ]
     if facts:
         parts.append(Facts("Checked inside the run", tuple(facts)))
     intro = "A hook that did not attach leaves its stage unmeasured: a stated gap, not a silent one."
@@ -700,7 +704,7 @@ def reproduce_section(manifest: Manifest) -> Section:
     times = manifest.times
     facts = [
         ("suite", f"{manifest.suite} at scale {manifest.scale}" + (f" ({manifest.scale_reason})" if manifest.scale_reason else "")),
-        ("framework", words.framework_name(manifest)),
+        ("framework", f"{words.framework_name(manifest)}{f'; {manifest.simulated}' if manifest.simulated else ''}"),
         ("rlmbench", manifest.versions.rlmbench + (f", commit {manifest.versions.commit[:12]}" if manifest.versions.commit else "")),
         ("started", numbers.when(times.started_unix_s or times.created_unix_s)),
         ("took", numbers.seconds(times.wall_s, "the run has no end of its own")),

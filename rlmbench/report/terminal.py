@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError
-from rlmbench.report import numbers, words
+from rlmbench.report import efficiency, numbers, resources, words
+from rlmbench.report.advice import print_advice
 from rlmbench.report.agreement import print_agreement
 from rlmbench.report.console_parts import hanging as _hanging
 from rlmbench.report.console_parts import heading as _heading
@@ -16,6 +18,8 @@ from rlmbench.report.console_parts import table as _table
 from rlmbench.report.console_parts import text as _text
 from rlmbench.report.console_parts import to_copy as _to_copy
 from rlmbench.report.palette import in_order, style_of
+from rlmbench.report.prediction import print_beside
+from rlmbench.report.profile import SLOWED, print_profile, profile_run_of
 from rlmbench.report.trust import checks, measured_text
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rlmbench.metrics import RunSummary
-    from rlmbench.metrics.figures import Idle
+    from rlmbench.metrics.figures import Amount, Idle
     from rlmbench.metrics.native import NativeFigure
     from rlmbench.records import Manifest, Run
 
@@ -52,7 +56,9 @@ def print_runs(summaries: Sequence[RunSummary], console: Console) -> None:
     if several:
         _heading(console, f"{len(summaries)} runs")
         console.print(_overview(summaries, console.width))
-        print_agreement(summaries, console)
+        measured = [summary for summary in summaries if summary.run_pass == "measure"]
+        if len({summary.variant for summary in measured}) == 1:  # variants of a sweep are not meant to agree
+            print_agreement(measured, console)
 
 
 def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_ledger: bool = False) -> None:
@@ -60,7 +66,7 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
     manifest = run.manifest
     _heading(console, f"{manifest.suite} at {manifest.scale}, {words.framework_name(manifest)}: {words.status_word(summary)}")
     _say(console, words.lead(summary))
-    if words.on_cpu(manifest):
+    if words.on_cpu(manifest) and not manifest.simulated:
         _say(console, words.CPU_LABEL, "yellow")
     console.print()
     for check in checks(summary, manifest):
@@ -71,9 +77,16 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
     if summary.workers:
         console.print(_workers(summary))
     if summary.idle is not None:
-        _print_idle(summary.idle, summary.absent.get("idle.tail"), console)
+        _print_idle(summary, summary.idle, console)
+    _print_resources(summary, console)
+    _print_efficiency(summary, console)
+    if manifest.prediction is not None:
+        print_beside(manifest.prediction, summary, console)
+    print_advice(summary, console)
     if summary.steps:
         console.print(_steps(summary))
+    if (beside := profile_run_of(run)) is not None:
+        _to_copy(console, "profile: ", shlex.join(["rlmbench", "show", beside.id]))
     if manifest.ledger and whole_ledger:
         print_ledger(manifest.ledger, console)
     elif manifest.ledger:
@@ -136,6 +149,8 @@ def _audit(summary: RunSummary) -> Any:
 
 
 def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console) -> None:
+    if manifest is not None and manifest.simulated:
+        _say(console, manifest.simulated, "yellow")
     if summary.failure is not None:
         _print_failure(summary, manifest, console)
     reasons = {
@@ -152,10 +167,15 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
             _hanging(console, "audit:  ", mismatch, "bold red")
     for violation in summary.violations:
         _hanging(console, "wrong:  ", violation, "bold red")
+    if summary.profile is not None:
+        _hanging(console, "profile: ", SLOWED, "yellow")
     if summary.stages_s:
         console.print(_stages(summary))
+    print_profile(summary, console)
     if summary.memory.run_peak_pss_bytes is not None:
         _hanging(console, "memory: ", words.run_memory(summary.memory.run_peak_pss_bytes))
+    if (energy := resources.energy_text(summary)) is not None:
+        _hanging(console, "energy: ", energy)
     if summary.lengths is not None:
         lengths = summary.lengths
         _hanging(
@@ -218,8 +238,12 @@ def _workers(summary: RunSummary) -> Table:
     return table
 
 
-def _print_idle(idle: Idle, no_tail: str | None, console: Console) -> None:
-    """How long each role had nothing to do, by its spans, and the end of generation."""
+def _print_idle(summary: RunSummary, idle: Idle, console: Console) -> None:
+    """Idle time by its five names, how long each role had nothing to do, by its spans, and the end of generation."""
+    no_tail = summary.absent.get("idle.tail")
+    _say(console, "Idle time of the measured steps, by name", "bold")
+    for name, share, of_what in resources.idle_rows(summary):
+        _hanging(console, f"  {name:<21} ", share if share.startswith("n/a") else f"{share}: {of_what}", "")
     if idle.roles:
         table = _table("role", "#processes", "#busy s", "#waiting", "#bubbles", "#longest s", title="Waiting in a measured step, by role")
         for role in idle.roles:
@@ -234,6 +258,81 @@ def _print_idle(idle: Idle, no_tail: str | None, console: Console) -> None:
         _hanging(console, "tail:   ", f"{tail}, with fewer than a tenth of a step's samples unfinished")
     elif no_tail is not None:
         _hanging(console, "tail:   ", f"n/a ({no_tail})", "dim")
+
+
+def _print_resources(summary: RunSummary, console: Console) -> None:
+    """What the run took of its hosts and devices, by the collectors."""
+    for host in summary.host:
+        table = _table(
+            "stage", "#cores", "#cpu_idle", "#RSS", "#PSS", title=f"Host {host.node}, {host.cores or '?'} cores: the run's processes"
+        )
+        for stage in in_order(set(host.stages)):
+            one = host.stages[stage]
+            memory = [numbers.size(level.peak) if level is not None else "" for level in (one.rss_bytes, one.pss_bytes)]
+            idle = resources.about(one.cpu_s, numbers.share(one.cpu_idle)) if one.cpu_idle is not None else ""
+            table.add_row(*[_text(cell) for cell in (style_of(stage).label, resources.cores_text(one.cpu_s, one.seconds), idle, *memory)])
+        table.caption = _text(
+            "Cores: in use on average; ~: the stage is shorter than the time between two readings. Memory: highest sum over all processes meanwhile.",
+            "dim",
+        )
+        table.caption_justify = "left"
+        console.print(table)
+        if host.others_cpu_cores is not None:
+            _hanging(
+                console, "others: ", f"{numbers.significant(host.others_cpu_cores)} cores of {host.node} were busy with something else"
+            )
+        if host.pss_growth_bytes_per_step is not None:
+            _hanging(console, "growth: ", f"PSS {resources.growth_text(host.pss_growth_bytes_per_step)} per step")
+    for device in summary.devices:
+        title = f"Device {device.device} on {device.node}"
+        table = _table("stage", "#memory", "#power", "#low_sm", "#tensor", "#nvml_kernel_present", title=title)
+        for stage in in_order(set(device.stages)):
+            of = device.stages[stage]
+            shares = [numbers.share(value) if value is not None else "" for value in (of.low_sm, of.tensor_active, of.nvml_kernel_present)]
+            memory_peak = numbers.size(of.memory_used_bytes.peak) if of.memory_used_bytes is not None else ""
+            power = f"{of.power_w.mean:,.0f} W" if of.power_w is not None else ""
+            table.add_row(*[_text(cell) for cell in (style_of(stage).label, memory_peak, power, *shares)])
+        console.print(table)
+        _hanging(console, "throttled: ", resources.throttled_text(device))
+    _print_energy(summary, console)
+    for collector in summary.collectors:
+        _hanging(console, "collector: ", f"{collector.node}: {resources.collector_text(collector)}")
+
+
+def _print_efficiency(summary: RunSummary, console: Console) -> None:
+    """FLOPs of each stage, and the shares of what the devices could do; two tables, since one would not fit 80 columns."""
+    found = summary.efficiency
+    if found is None:
+        _hanging(console, "efficiency: ", numbers.absent(summary.absent.get("efficiency")), "dim")
+        return
+    table = _table("stage", "#model FLOPs", "#achieved", "#FLOP/byte", title="Efficiency, per measured step")
+    listed = list(efficiency.rows(found))
+    for stage, cells in listed:
+        table.add_row(*[_text(cell) for cell in (style_of(stage).label, *cells[:3])])
+    console.print(table)
+    for place, one in enumerate(found.against):
+        table = _table("stage", "#MFU", "#HFU", "#MBU", "#roofline", title=f"Against {one.basis} ceilings")
+        for stage, cells in listed:
+            table.add_row(*[_text(cell) for cell in (style_of(stage).label, *cells[3 + 4 * place : 7 + 4 * place])])
+        console.print(table)
+    for name, told in efficiency.step_lines(summary, found):
+        _hanging(console, f"{name}: ", told)
+
+
+def _print_energy(summary: RunSummary, console: Console) -> None:
+    energy = summary.energy
+    if energy is None:
+        if "energy" in summary.absent:
+            _hanging(console, "energy: ", numbers.absent(summary.absent["energy"]), "dim")
+        return
+    _say(console, "Energy of a measured step, by stage (and between which bounds it lies)", "bold")
+    for stage in in_order(set(energy.stages_j)):
+        _hanging(console, f"  {style_of(stage).label:<21} ", _energy_of(energy.stages_j[stage]))
+    _hanging(console, "  no stage              ", _energy_of(energy.no_stage_j))
+
+
+def _energy_of(amount: Amount | None) -> str:
+    return f"{resources.amount_text(amount, numbers.joules)} ({resources.bounds_text(amount, numbers.joules)})"
 
 
 def _bar(part: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rlmbench.report import numbers, words
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 COVERAGE_ENOUGH = 0.95
 """Below this the stage breakdown is incomplete (docs/metrics.md)."""
 PROBE_SHARE_ENOUGH = 0.005
+COLLECTOR_SHARE_ENOUGH = 0.01
+"""Of one core."""
+OTHERS_SHARE_ENOUGH = 0.25
+"""Of a node's cores."""
 HARNESS_COST_ENOUGH = 0.01
 
 
@@ -26,6 +31,9 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _arithmetic(summary),
         _probe(summary),
         _harness(manifest),
+        _conditions(manifest),
+        *_others(summary),
+        *_throttled(summary),
         _measured(summary),
         _weights(summary),
         _weight_sync(summary),
@@ -81,8 +89,32 @@ def _arithmetic(summary: RunSummary) -> Check:
 def _probe(summary: RunSummary) -> Check:
     if summary.probe_overhead is None:
         return Check("Probe overhead", "none", numbers.absent(summary.absent.get("probe_overhead")))
-    state: State = "ok" if summary.probe_overhead <= PROBE_SHARE_ENOUGH else "warn"
-    return Check("Probe overhead", state, f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account")
+    text = f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account"
+    shares = [one.cpu_share for one in summary.collectors if one.cpu_share is not None]
+    if shares:
+        text += f"; the collector beside it took {numbers.share(max(shares))} of one core"
+    within = summary.probe_overhead <= PROBE_SHARE_ENOUGH and max(shares, default=0.0) <= COLLECTOR_SHARE_ENOUGH
+    return Check("Probe overhead", "ok" if within else "warn", text)
+
+
+def _others(summary: RunSummary) -> Iterator[Check]:
+    """Whether the machine was the run's alone while it was measured; nothing where no collector looked."""
+    for host in summary.host:
+        if host.others_cpu_cores is not None and host.cores:
+            share = host.others_cpu_cores / host.cores
+            text = f"{numbers.significant(host.others_cpu_cores)} of {host.cores} cores of {host.node} were busy with others during the measured steps"
+            yield Check("Others at work", "ok" if share <= OTHERS_SHARE_ENOUGH else "warn", text)
+
+
+def _throttled(summary: RunSummary) -> Iterator[Check]:
+    """Whether a device was slowed down; nothing where none said so."""
+    shares = {one.device: one.throttled_share for one in summary.devices if one.throttled_share is not None}
+    if shares:
+        worst = max(shares, key=lambda device: shares[device])
+        if shares[worst] == 0:
+            yield Check("Throttling", "ok", "no device was slowed down for heat or by its hardware")
+        else:
+            yield Check("Throttling", "warn", f"device {worst} was slowed down {numbers.share(shares[worst])} of the measured time")
 
 
 def _harness(manifest: Manifest) -> Check:
@@ -97,6 +129,21 @@ def _harness(manifest: Manifest) -> Check:
         return Check(name, "none", f"{text}, too few for an interval")
     state: State = "warn" if measured.low > 1 + HARNESS_COST_ENOUGH else "ok"
     return Check(name, state, f"{text}, 95% interval {measured.low:.3f} to {measured.high:.3f}")
+
+
+def _conditions(manifest: Manifest) -> Check:
+    """Whether the machine was free for a measurement, and what else its record warns of."""
+    name, found = "Conditions", manifest.preconditions
+    if manifest.warnings:
+        return Check(name, "warn", "; ".join(manifest.warnings))
+    if found is None:
+        return Check(name, "none", numbers.absent("not looked at before this run"))
+    text = "how busy the machine was is not told here"
+    if found.host_busy_share is not None:
+        text = f"quiet: {numbers.share(found.host_busy_share)} of the machine's cores were at work when it began"
+    if found.devices:
+        text += f"; {len(found.devices)} device{'s' * (len(found.devices) > 1)} free and not slowed down, and free again after it"
+    return Check(name, "ok", text)
 
 
 def _measured(summary: RunSummary) -> Check:

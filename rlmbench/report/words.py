@@ -26,13 +26,15 @@ def framework_name(manifest: Manifest) -> str:
     name = FRAMEWORK_NAMES.get(manifest.framework, manifest.framework)
     version = manifest.environment.packages.get(manifest.framework) if manifest.environment else None
     named = f"{name} {version}" if version else name
-    return named if manifest.division == "matched" else f"{named}, {manifest.division}"
+    marks = [manifest.variant, "" if manifest.division == "matched" else manifest.division]
+    return ", ".join([named, *filter(None, marks)])
 
 
 def summary_name(summary: RunSummary) -> str:
     """The framework in a narrow column, with its division when that is not the matched one."""
     name = FRAMEWORK_NAMES.get(summary.framework, summary.framework)
-    return name if summary.division == "matched" else f"{name} ({summary.division})"
+    marks = [mark for mark in (summary.variant, summary.division, summary.run_pass) if mark not in ("", "matched", "measure")]
+    return f"{name} ({', '.join(marks)})" if marks else name
 
 
 def run_memory(peak_pss_bytes: int) -> str:
@@ -49,6 +51,11 @@ def workers_in_order(summary: RunSummary) -> list[WorkerFigures]:
 def on_cpu(manifest: Manifest) -> bool:
     """Whether the run held no accelerator."""
     return manifest.environment.device == "cpu" if manifest.environment else not manifest.devices
+
+
+def device_label(manifest: Manifest) -> str | None:
+    """What stands beside the headline: what the figures are not good for; None where they are those of a GPU."""
+    return manifest.simulated or (CPU_LABEL if on_cpu(manifest) else None)
 
 
 def status_state(summary: RunSummary) -> State:
@@ -107,8 +114,13 @@ def again_command(manifest: Manifest) -> str:
     if manifest.campaign_id and manifest.status == "interrupted":  # killed before it could say how it was asked for
         return shlex.join(["rlmbench", "run", manifest.suite, "--resume", "--campaign", manifest.campaign_id])
     words = ["rlmbench", "run", manifest.suite, "--framework", manifest.framework, "--scale", manifest.scale]
+    if manifest.variant:
+        words += ["--variant", manifest.variant]
     for override in manifest.overrides:
         words += ["--set", override]
+    if manifest.profile is not None:
+        words += ["--profile", "--profile-steps", ",".join(map(str, manifest.profile.steps))]
+        words += [word for extra in manifest.profile.extras for word in ("--profile-with", extra)]
     return shlex.join(words)
 
 

@@ -1,11 +1,12 @@
-"""A comparison as JUnit XML, as CI systems read it: a test case for each pair (is it comparable?) and each run (did it end well?)."""
+"""A comparison as JUnit XML, as CI systems read it: a test case for each pair (is it comparable?), each run (did it end
+well?) and, with a gate, each configuration that has a baseline (is it not slower?)."""
 
 from __future__ import annotations
 
 import re
 from xml.etree import ElementTree as Xml
 
-from rlmbench.comparison.figures import Comparison, Configuration, Pair, RunFigures
+from rlmbench.comparison.figures import Comparison, Configuration, GatePair, Pair, RunFigures
 from rlmbench.report.comparison import words
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -22,6 +23,8 @@ def junit(comparison: Comparison) -> bytes:
             Xml.SubElement(properties, "property", name=f"{one.key} {head}", value=_clean(value))
     for pair in comparison.pairs:
         _pair(suite, pair, comparison)
+    for judged in comparison.gate.pairs if comparison.gate else ():
+        _gate(suite, judged, comparison)
     for one in comparison.configurations:
         for run in one.runs:
             _run(suite, run, one)
@@ -43,6 +46,16 @@ def _pair(suite: Xml.Element, pair: Pair, comparison: Comparison) -> None:
     differing = [f"{difference.changes}: {words.differing(difference, pair)}" for difference in pair.differences]
     output = Xml.SubElement(case, "system-out")
     output.text = _clean("\n".join([pair.verdict, words.speed_sentence(pair, comparison), *told, *differing]))
+
+
+def _gate(suite: Xml.Element, judged: GatePair, comparison: Comparison) -> None:
+    """What is slower than its baseline has failed, and what could not be judged too."""
+    a, b = comparison.configuration(judged.a), comparison.configuration(judged.b)
+    case = Xml.SubElement(suite, "testcase", classname="not slower", name=_clean(f"{words.named(a)} v {words.named(b)}"))
+    if judged.outcome != "passed":
+        Xml.SubElement(case, "failure", type=judged.outcome, message=_clean(judged.sentence))
+    else:
+        Xml.SubElement(case, "system-out").text = _clean(judged.sentence)
 
 
 def _run(suite: Xml.Element, run: RunFigures, configuration: Configuration) -> None:

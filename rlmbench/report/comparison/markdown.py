@@ -12,23 +12,35 @@ from rlmbench.report.comparison import words
 def markdown(comparison: Comparison) -> str:
     """The whole comparison; it ends in a newline."""
     parts = [f"### {_text(words.title(comparison))}", _text(words.device_line(comparison)), _verdicts(comparison)]
+    if comparison.gate:
+        judged = [f"- **{_text(pair.outcome)}**: {_text(pair.sentence)}" for pair in comparison.gate.pairs]
+        parts.insert(1, "\n".join([f"**{_text(words.gate_line(comparison))}**", "", *judged]))
+    if (more := words.left_out(comparison)) is not None:
+        parts.append(_text(more))
     found = words.shared_reasons(comparison)
     if found:
-        parts.append("\n".join(f"- **{_severity(reason.severity)}** ({pairs}): {_text(reason.sentence)}" for pairs, reason in found))
-    parts.append(_table(words.HEADLINE, [words.headline(one) for one in comparison.configurations], numbers_from=2))
+        lines = [f"- **{_severity(reason.severity)}** ({words.few(pairs)}): {_text(reason.sentence)}" for pairs, reason in found]
+        parts.append(_listed(lines, "reasons"))
+    parts.append(_table(words.HEADLINE, [words.headline(one) for one in words.told_first(comparison)], numbers_from=2))
+    if (cut := words.more(len(comparison.configurations), "configurations")) is not None:
+        parts.append(_text(cut))
     lost = [
         f"- **{one.key}** {_text(run.id)}: {_text(ending)}" for one in comparison.configurations for run, ending in words.lost_runs(one)
     ]
     if lost:
-        parts.append("\n".join(["Runs that did not end well:", "", *lost]))
+        parts.append(f"Runs that did not end well:\n\n{_listed(lost, 'runs')}")
     if (warning := words.many_pairs(comparison)) is not None:
         parts.append(_text(warning))
-    parts += [_differences(pair, comparison) for pair in comparison.pairs if pair.differences]
-    rows = [(row.label, *row.cells) for row in words.stage_rows(comparison)]
+    differing = [pair for pair in comparison.pairs if pair.differences]
+    parts += [_differences(pair, comparison) for pair in differing[: words.MOST_LINES]]
+    if (cut := words.more(len(differing), "pairs with their differences")) is not None:
+        parts.append(_text(cut))
+    heads = words.stage_heads(comparison)[: words.MOST_COLUMNS]
+    rows = [(row.label, *row.cells[: len(heads)]) for row in words.stage_rows(comparison)]
     parts.append(
         _details(
             "Where a step's time goes: mean seconds of a measured step",
-            _table(("stage", *words.stage_heads(comparison)), rows, numbers_from=1),
+            _table(("stage", *heads), rows, numbers_from=1),
         )
     )
     parts.append(f"<sub>{_text(words.CAPTION)}</sub>")
@@ -43,7 +55,12 @@ def _verdicts(comparison: Comparison) -> str:
     if not comparison.pairs:
         return _text(words.nothing_to_compare(comparison))
     told = words.verdicts(comparison)
-    return "\n".join(f"- **{pairs}: {verdict}**; {_text(speed)}" for pairs, verdict, speed in told)
+    return _listed([f"- **{words.few(pairs)}: {verdict}**; {_text(speed)}" for pairs, verdict, speed in told], "verdicts")
+
+
+def _listed(lines: Sequence[str], what: str) -> str:
+    cut = words.more(len(lines), what)
+    return "\n".join([*lines[: words.MOST_LINES], *([f"- {_text(cut)}"] if cut else [])])
 
 
 def _differences(pair: Pair, comparison: Comparison) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from rlmbench.comparison.evidence import Evidence
 from rlmbench.comparison.figures import Comparison
 from rlmbench.metrics.figures import ThroughputFigures
-from rlmbench.report import charts, numbers, sections
-from rlmbench.report.comparison import words
+from rlmbench.report import charts, efficiency, numbers, sections
+from rlmbench.report.comparison import resources, words
 from rlmbench.report.comparison.members import Member, drawn, left_out_note
 from rlmbench.report.comparison.verdicts import folded_if_long
 from rlmbench.report.palette import in_order, style_of
@@ -184,6 +184,7 @@ def waits_section(members: Sequence[Member]) -> Section:
     ]
     spread = columns("", "stage", "process", "#processes", "#least, s", "#median, s", "#most, s", "#skew")
     parts: list[Part] = [
+        resources.idle_table(shown),
         Table("Seconds of a step in which nobody worked for the driver, or no span says what it did", headings, tuple(rows)),
         Table(
             "Waiting by role (typical run): the share of a step in which no process of the role runs a stage",
@@ -203,10 +204,6 @@ def waits_section(members: Sequence[Member]) -> Section:
                 tuple(workers),
                 "every stage ran in a single process, so none waited for another",
             )
-        ),
-        Note(
-            "Idle time of devices, energy, FLOPs and MFU are not recorded by this version: absent, which is not 0. "
-            "A device may idle within a stage; the timeline shows which processes have nothing to do."
         ),
     ]
     intro = (
@@ -295,7 +292,35 @@ def throughput_section(members: Sequence[Member]) -> Section:
         tuple(native),
         "no framework logged one that compares",
     )
-    return section("throughput", "Throughput, ours and the frameworks' own", "Throughput", intro, (ours, folded_if_long(theirs)), members)
+    return section(
+        "throughput",
+        "Throughput, ours and the frameworks' own",
+        "Throughput",
+        intro,
+        (ours, _efficiency_table(shown), folded_if_long(theirs)),
+        members,
+    )
+
+
+def _efficiency_table(shown: Sequence[Member]) -> Table:
+    """FLOPs of the step and achieved rate of each stage; MFU against the basis that each configuration has."""
+    stages = in_order({name for member in shown for name, stage in member.figures.stages.items() if stage.model_flops is not None})
+    lines = [
+        line("step: model FLOPs", *[efficiency.flops(member.figures.step_model_flops) for member in shown]),
+        line("step: MFU", *[_mfu(member.figures.step_mfu, member.figures.mfu_basis) for member in shown]),
+        line("step over the least possible", *[numbers.ratio(member.figures.work_depth_ratio, "unknown device") for member in shown]),
+    ]
+    for stage in stages:
+        of = [member.figures.stages.get(stage) for member in shown]
+        achieved = [efficiency.flops(one.achieved_flops_per_s, "FLOP/s") if one and one.achieved_flops_per_s else "–" for one in of]
+        lines.append(line(sections.stage_cell(stage), *achieved))
+    return Table(
+        "Efficiency: FLOPs that the valid tokens need, and the rate at which each stage did them", heads("what", shown), tuple(lines)
+    )
+
+
+def _mfu(share: float | None, basis: str | None) -> str:
+    return numbers.absent("unknown device") if share is None else f"{numbers.share(share)} ({basis})"
 
 
 def _rate(member: Member, figure: Callable[[ThroughputFigures], float | None]) -> float | None:

@@ -14,7 +14,7 @@ from rlmbench.records.store import Run, load
 from rlmbench.report.palette import CONFIGURATION_COLOURS, CONFIGURATION_DASHES
 
 MOST_DRAWN = len(CONFIGURATION_COLOURS)
-"""Configurations that charts and side-by-side tables show, the fastest first; the embedded data hold all."""
+"""Configurations that charts and side-by-side tables show, the fastest first; `rlmbench compare --json` holds all."""
 
 
 @dataclass(frozen=True)
@@ -79,4 +79,4 @@ def left_out_note(members: Sequence[Member]) -> str | None:
     good = [member for member in members if member.ok]
     if len(good) <= MOST_DRAWN:
         return None
-    return f"Shown are the fastest {MOST_DRAWN} of {len(good)} configurations with figures; the data at the end hold all."
+    return f"Shown are the fastest {MOST_DRAWN} of {len(good)} configurations with figures; rlmbench compare --json prints all."

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlmbench.comparison.configurations import Group
-from rlmbench.comparison.figures import Comparison, Configuration, Verdict
+from rlmbench.comparison.figures import Comparison, Configuration, Reason, Verdict
 from rlmbench.report import numbers
-from rlmbench.report.comparison import context, measured, verdicts, words
+from rlmbench.report.comparison import context, measured, resources, verdicts, words
 from rlmbench.report.comparison.members import MOST_DRAWN, Member, drawn, members_of
 from rlmbench.report.comparison.parts import Bar, ComparisonPage, Extent, Rank, Told
 from rlmbench.report.comparison.tabular import pairs_csv, runs_csv, stages_csv
 from rlmbench.report.glossary import COMPARISON_GLOSSARY
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Check, Download, Section, Share, State
+from rlmbench.report.taxonomy import taxonomy_sections
 from rlmbench.report.words import CPU_LABEL, listed
 
 STATES: dict[Verdict, State] = {"comparable": "ok", "comparable with reservations": "warn", "not comparable": "bad"}
 MOST_RANKS = 8
 MOST_TOLD = 4
 MOST_REASONS = 5
+MOST_EMBEDDED = 200
+"""Configurations whose figures the page carries for download, the fastest first; of every run a line, whatever their number."""
 MOST_DOTS = 40
 """Runs of a configuration that are drawn one by one; more would be a smear, and the interval says it better."""
 
@@ -42,13 +45,14 @@ def comparison_page(comparison: Comparison, groups: Sequence[Group]) -> Comparis
         told=told[:MOST_TOLD],
         told_note=_more(len(told), MOST_TOLD, "statements about pairs"),
         checks=checks[:MOST_REASONS],
-        checks_note=_more(len(checks), MOST_REASONS, "reasons"),
+        checks_note=_more(len(words.shared_reasons(comparison)), min(len(checks), MOST_REASONS), "reasons"),
         bars=_bars(members),
         legend=_legend(members),
         bars_note=_bars_note(members),
         sections=_sections(comparison, members),
         glossary=COMPARISON_GLOSSARY,
         downloads=_downloads(comparison),
+        data_note=_data_note(comparison),
     )
 
 
@@ -61,8 +65,10 @@ def _sections(comparison: Comparison, members: Sequence[Member]) -> tuple[Sectio
         measured.throughput_section(members),
         measured.work_section(members),
         measured.memory_section(members),
+        resources.resources_section(members),
         measured.learning_section(members),
         context.differences_section(comparison, members),
+        *taxonomy_sections(one.framework for one in comparison.configurations),
         context.runs_section(members),
         context.reproduce_section(members),
     )
@@ -70,12 +76,31 @@ def _sections(comparison: Comparison, members: Sequence[Member]) -> tuple[Sectio
 
 def _downloads(comparison: Comparison) -> tuple[Download, ...]:
     name = "-".join(dict.fromkeys(one.suite for one in comparison.configurations))
+    carried = _carried(comparison)
     return (
-        Download("data", "Figures as JSON", f"{name}-comparison.json", comparison.model_dump(mode="json")),
+        Download("data", "Figures as JSON", f"{name}-comparison.json", carried.model_dump(mode="json")),
         Download("data-runs", "Runs as CSV", f"{name}-runs.csv", runs_csv(comparison)),
-        Download("data-stages", "Stages as CSV", f"{name}-stages.csv", stages_csv(comparison)),
-        Download("data-pairs", "Pairs as CSV", f"{name}-pairs.csv", pairs_csv(comparison)),
+        Download("data-stages", "Stages as CSV", f"{name}-stages.csv", stages_csv(carried)),
+        Download("data-pairs", "Pairs as CSV", f"{name}-pairs.csv", pairs_csv(carried)),
     )
+
+
+def _carried(comparison: Comparison) -> Comparison:
+    """What the page carries of `comparison`: all of it, or of very many configurations the fastest and what is among them."""
+    kept = comparison.configurations[:MOST_EMBEDDED]
+    if len(kept) == len(comparison.configurations):
+        return comparison
+    keys = {one.key for one in kept}
+    pairs = [pair for pair in comparison.pairs if pair.a in keys and pair.b in keys]
+    left_out = comparison.pairs_left_out + len(comparison.pairs) - len(pairs)
+    return comparison.model_copy(update={"configurations": kept, "pairs": pairs, "pairs_left_out": left_out})
+
+
+def _data_note(comparison: Comparison) -> str:
+    count = len(comparison.configurations)
+    if count <= MOST_EMBEDDED:
+        return ""
+    return f" Stages, pairs and JSON are of the fastest {MOST_EMBEDDED} of {count:,} configurations, runs are all; rlmbench compare --json prints everything."
 
 
 def _title(comparison: Comparison) -> str:
@@ -115,14 +140,17 @@ def _more(found: int, shown: int, what: str) -> str:
 
 
 def _top(comparison: Comparison) -> float:
-    """Where the common axis of tokens/s ends: the highest of any interval or run."""
-    found = [
+    """Where the common axis of tokens/s ends: the highest of any interval or run, but no more than twice the highest mean or run. An interval of
+    two runs may reach ten times as far, and would leave nothing to see of the bars."""
+    drawn_whole = [
         value
         for one in comparison.configurations
-        for value in (one.tokens_per_s.high if one.tokens_per_s else None, *(run.tokens_per_s for run in one.runs))
+        for value in (one.tokens_per_s.value if one.tokens_per_s else None, *(run.tokens_per_s for run in one.runs))
         if value is not None
     ]
-    return max(found, default=1.0) * 1.02
+    ends = [one.tokens_per_s.high for one in comparison.configurations if one.tokens_per_s and one.tokens_per_s.high is not None]
+    highest = max(drawn_whole, default=1.0)
+    return min(max([highest, *ends]), 2 * highest) * 1.02
 
 
 def _rank(one: Configuration, top: float) -> Rank:
@@ -142,11 +170,15 @@ def _extent(one: Configuration, top: float) -> Extent | None:
         return None
     runs = [run.tokens_per_s / top for run in one.runs if run.tokens_per_s is not None]
     low, high = (None if bound is None else bound / top for bound in (rate.low, rate.high))
-    return Extent(rate.value / top, low, high, tuple(runs) if len(runs) <= MOST_DOTS else ())
+    beyond = high is not None and high > 1
+    return Extent(rate.value / top, low, 1.0 if beyond else high, tuple(runs) if len(runs) <= MOST_DOTS else (), beyond)
 
 
 def _ranks_note(comparison: Comparison) -> str:
-    note = f"Bar: mean tokens per second over runs; line: its 95% interval; dots: single runs. {words.sentence(words.CAPTION)}"
+    top = _top(comparison)
+    cut = any(one.tokens_per_s and one.tokens_per_s.high and one.tokens_per_s.high > top for one in comparison.configurations)
+    arrow = " (an arrow: it ends further on)" if cut else ""
+    note = f"Bar: mean tokens per second over runs; line: its 95% interval{arrow}; dots: single runs. {words.sentence(words.CAPTION)}"
     count = len(comparison.configurations)
     return note if count <= MOST_RANKS else f"{note} The fastest {MOST_RANKS} of {count} configurations; all are below, under Verdicts."
 
@@ -160,14 +192,24 @@ def _told(comparison: Comparison) -> tuple[Told, ...]:
 
 
 def _checks(comparison: Comparison) -> tuple[Check, ...]:
-    several = len(comparison.pairs) > 1
-    found = [
-        Check(words.few(pairs) if several else "", "bad" if reason.severity == "prevents" else "warn", reason.sentence)
-        for pairs, reason in words.shared_reasons(comparison)
-    ]
+    """Reasons, what prevents a comparison first. Of a kind that several sentences tell, the first, so that few lines show all kinds."""
+    kinds: dict[tuple[str, str], list[tuple[str, Reason]]] = {}
+    for pairs, reason in words.shared_reasons(comparison):
+        kinds.setdefault((reason.severity, reason.kind), []).append((pairs, reason))
+    found = [_check(told, comparison) for told in kinds.values()]
     if comparison.pairs and not found:
         found = [Check("", "ok", "same work asked and proven by audits, same hardware, enough runs: nothing speaks against it")]
     return tuple(found)
+
+
+def _check(told: Sequence[tuple[str, Reason]], comparison: Comparison) -> Check:
+    _, reason = told[0]
+    more = f" (and {len(told) - 1} more such)" if len(told) > 1 else ""
+    state: State = "bad" if reason.severity == "prevents" else "warn"
+    names = list(dict.fromkeys(name for pairs, _ in told for name in pairs.split(", ")))
+    several = len(comparison.pairs) > 1
+    where = "all pairs" if len(names) == len(comparison.pairs) and len(names) > 2 else words.few(", ".join(names))
+    return Check(where if several else "", state, f"{reason.sentence}{more}")
 
 
 # --- where does the time go ----------------------------------------------------------------------------------------

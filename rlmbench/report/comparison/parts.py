@@ -10,12 +10,14 @@ from rlmbench.report.parts import Check, Download, Section, Share, State
 
 @dataclass(frozen=True)
 class Extent:
-    """A mean with its interval and its runs, as shares (0 to 1) of the axis that all configurations have in common."""
+    """A mean with its interval and its runs, as shares (0 to 1) of the axis that all configurations have in common. `beyond`: the interval
+    ends further on than the axis."""
 
     value: float
     low: float | None
     high: float | None
     runs: tuple[float, ...]
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,3 +74,4 @@ class ComparisonPage:
     sections: tuple[Section, ...]
     glossary: tuple[Term, ...]
     downloads: tuple[Download, ...]
+    data_note: str

@@ -30,18 +30,22 @@ def runs_csv(comparison: Comparison) -> str:
 
 def stages_csv(comparison: Comparison) -> str:
     """One line per configuration and stage: means over steps, then over runs."""
-    heads = ("configuration", "name", "stage", "seconds", "share", "valid_tokens", "computed_tokens", "peak_bytes")
+    heads = ("configuration", "name", "stage", "seconds", "share", "valid_tokens", "computed_tokens", "peak_bytes", "cpu_idle",
+             "host_rss_peak_bytes", "device_peak_bytes", "energy_j")  # fmt: skip
     lines = (
-        (one.key, one.name, name, stage.seconds, stage.share, stage.valid_tokens, stage.computed_tokens, stage.peak_bytes)
+        (
+            one.key, one.name, name, stage.seconds, stage.share, stage.valid_tokens, stage.computed_tokens, stage.peak_bytes, stage.cpu_idle,
+            stage.host_rss_peak_bytes, stage.device_peak_bytes, stage.energy_j,
+        )
         for one in comparison.configurations
         for name, stage in one.stages.items()
-    )
+    )  # fmt: skip
     return _csv(heads, lines)
 
 
 def pairs_csv(comparison: Comparison) -> str:
     """One line per pair: verdict and speed."""
-    heads = ("a", "b", "verdict", "speed", "ratio", "low", "high", "p", "attainable_p", "runs_a", "runs_b", "reasons")
+    heads = ("a", "b", "verdict", "speed", "ratio", "low", "high", "p", "attainable_p", "runs_a", "runs_b", "unadjusted_ratio", "reasons")
     return _csv(heads, (_pair(pair) for pair in comparison.pairs))
 
 
@@ -49,8 +53,9 @@ def _pair(pair: Any) -> Sequence[Any]:
     reasons = "; ".join(reason.sentence for reason in pair.reasons)
     speed = pair.speed
     if speed is None:
-        return (pair.a, pair.b, pair.verdict, *[None] * 8, reasons)
-    figures = (speed.verdict, speed.ratio, speed.low, speed.high, speed.p, speed.attainable_p, speed.runs_a, speed.runs_b)
+        return (pair.a, pair.b, pair.verdict, *[None] * 9, reasons)
+    figures = (speed.verdict, speed.ratio, speed.low, speed.high, speed.p, speed.attainable_p, speed.runs_a, speed.runs_b,
+               speed.adjustment.unadjusted_ratio if speed.adjustment else None)  # fmt: skip
     return (pair.a, pair.b, pair.verdict, *figures, reasons)
 
 

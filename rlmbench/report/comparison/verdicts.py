@@ -25,8 +25,7 @@ def verdicts_section(comparison: Comparison, shown_above: int) -> Section:
         parts.append(Note(words.sentence(words.nothing_to_compare(comparison))))
     if len(comparison.configurations) > shown_above or any(words.short(one.name) != one.name for one in comparison.configurations):
         parts.append(folded_if_long(_configurations_table(comparison)))
-    if (warning := words.many_pairs(comparison)) is not None:
-        parts.append(Note(warning))
+    parts += [Note(note) for note in (words.left_out(comparison), words.many_pairs(comparison)) if note is not None]
     intro = (
         f"The run is the unit. Faster or slower needs all three: p of an exact permutation test at most {comparison.alpha:.0%}, a 95% interval "
         f"without 1, and a ratio that differs from 1 by at least {numbers.share(comparison.minimum_effect)}. The smallest p that so many runs "
@@ -38,7 +37,7 @@ def verdicts_section(comparison: Comparison, shown_above: int) -> Section:
 def folded_if_long(table: Table) -> Part:
     """A long table on demand; of a very long one the beginning, and the caption says so."""
     if len(table.lines) > MOST_LINES:
-        caption = f"{table.caption}: the first {MOST_LINES} of {len(table.lines):,}, the data at the end hold all"
+        caption = f"{table.caption}: the first {MOST_LINES} of {len(table.lines):,}, rlmbench compare --json prints all"
         table = replace(table, caption=caption, lines=table.lines[:MOST_LINES])
     return Folded(table) if len(table.lines) > MANY else table
 
@@ -58,7 +57,8 @@ def _pair_line(pair: Pair) -> Line:
     return line(
         words.pair_name(pair),
         verdict,
-        f"{pair.a} {speed.verdict}" if speed.verdict in ("faster", "slower") else speed.verdict,
+        (f"{pair.a} {speed.verdict}" if speed.verdict in ("faster", "slower") else speed.verdict)
+        + (", at equal tokens" if speed.adjustment else ""),
         words.ratio(speed.ratio),
         interval,
         f"{speed.p:.2g}",

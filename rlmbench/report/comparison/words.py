@@ -12,6 +12,8 @@ from rlmbench.report.words import CPU_LABEL, listed, plain_class
 NOT_GIVEN = "n/a"
 SHORT_NAME = 80
 MOST_PAIRS = 6
+MOST_LINES = 30
+"""Verdicts, reasons and differences that the terminal and Markdown list; JSON holds all."""
 NO_RUN = "no run ended well"
 HEADLINE = ("", "configuration", "runs", "step s", "tok/s", "95% interval", "spread", "peak memory")
 CAPTION = (
@@ -137,12 +139,24 @@ def speed_sentence(pair: Pair, comparison: Comparison, a: str | None = None, b: 
     a, b = a or pair.a, b or pair.b
     evidence = speed_evidence(speed)
     least = numbers.share(comparison.minimum_effect)
+    of_b = f"the tokens/s of {b}{_at_equal(speed)}"
     if speed.verdict in ("faster", "slower"):
-        return f"{a} is {speed.verdict}: {ratio(speed.ratio)} the tokens/s of {b} ({evidence})"
+        return f"{a} is {speed.verdict}: {ratio(speed.ratio)} {of_b} ({evidence})"
     if speed.verdict == "too few runs":
-        return f"too few runs to say who is faster: so far {a} has {ratio(speed.ratio)} the tokens/s of {b} ({evidence})"
+        return f"too few runs to say who is faster: so far {a} has {ratio(speed.ratio)} {of_b} ({evidence})"
     within = f"any difference is below {least}" if speed.within_minimum_effect else f"differences below {least} count as none"
-    return f"no difference shown: {a} has {ratio(speed.ratio)} the tokens/s of {b} ({evidence}; {within})"
+    return f"no difference shown: {a} has {ratio(speed.ratio)} {of_b} ({evidence}; {within})"
+
+
+def _at_equal(speed: Speed) -> str:
+    """That lengths were natural and the two are compared at equal tokens; and what they would seem to be as they were."""
+    if speed.adjustment is None:
+        return ""
+    made = speed.adjustment
+    return (
+        f" at equal tokens of a step ({numbers.significant(made.at_tokens)}; as they were, with {numbers.significant(made.tokens_a)} and "
+        f"{numbers.significant(made.tokens_b)}: {ratio(made.unadjusted_ratio)})"
+    )
 
 
 def sentence(text: str) -> str:
@@ -154,6 +168,8 @@ def lead(comparison: Comparison) -> str:
     """The whole comparison in a sentence or two, for who reads no further. With several pairs: how the fastest stands to each other one."""
     if not comparison.pairs:
         return sentence(nothing_to_compare(comparison))
+    if comparison.baseline and len(comparison.pairs) > 1:
+        return " ".join(_beside(key, comparison) for key in comparison.baseline[:4] if any(pair.b == key for pair in comparison.pairs))
     if len(comparison.pairs) == 1:
         (pair,) = comparison.pairs
         a, b = (shortly(comparison.configuration(key)) for key in (pair.a, pair.b))
@@ -165,6 +181,29 @@ def lead(comparison: Comparison) -> str:
     return _standing(comparison.configurations[0], comparison, "")
 
 
+def _beside(baseline: str, comparison: Comparison) -> str:
+    """How the others stand to their baseline: ``Beside A (TRL): B is slower (0.91x, ...); C shows no difference.``"""
+    others: dict[str, list[Pair]] = {}
+    for pair in comparison.pairs:
+        if pair.b == baseline:
+            others.setdefault(pair.speed.verdict if pair.speed else "refused", []).append(pair)
+    said = {
+        "slower": "slower: {}",
+        "faster": "faster: {}",
+        "no difference shown": "no difference shown: {}",
+        "too few runs": "too few runs to say: {}",
+        "refused": "not comparable: {}",
+    }
+    parts = [text.format(_some_a(others[kind], with_speed=kind in ("slower", "faster"))) for kind, text in said.items() if kind in others]
+    return f"Beside {shortly(comparison.configuration(baseline))}, {'; '.join(parts)}."
+
+
+def _some_a(pairs: list[Pair], *, with_speed: bool) -> str:
+    if with_speed and len(pairs) <= 3:
+        return listed([f"{pair.a} ({_by_how_much(pair.speed)})" for pair in pairs if pair.speed])
+    return listed([pair.a for pair in pairs]) if len(pairs) <= 6 else f"{len(pairs)} configurations"
+
+
 def _standing(one: Configuration, comparison: Comparison, where: str) -> str:
     """How the fastest of a suite stands to the others: ``A (TRL) is faster than B (1.30x, 95% interval ...) and C (...)``."""
     others: dict[str, list[Pair]] = {}
@@ -174,12 +213,22 @@ def _standing(one: Configuration, comparison: Comparison, where: str) -> str:
     said = {
         "faster": "is faster than {}",
         "no difference shown": "shows no difference to {}",
-        "too few runs": "has too few runs beside {} to say who is faster",
+        "too few runs": "has too few runs beside {} to say that it is faster",
         "refused": "may not be compared with {}",
     }
     parts = [text.format(_some(others[kind], with_speed=kind == "faster")) for kind, text in said.items() if kind in others]
     called = f"{one.key} ({one.name.split(', ')[0]})" if where else shortly(one)  # where it is has been said
-    return f"{where}{called} {'; '.join(parts) or 'has nothing beside it'}."
+    few = _so_far(one, others["too few runs"]) if "too few runs" in others else ""
+    return f"{where}{called} {'; '.join(parts) or 'has nothing beside it'}.{few}"
+
+
+def _so_far(one: Configuration, pairs: list[Pair]) -> str:
+    """What is to be seen before there are enough runs, and what would be enough."""
+    from rlmbench.metrics.statistics import runs_needed
+
+    ratios = listed([f"{ratio(pair.speed.ratio)} that of {pair.b}" for pair in pairs[:3] if pair.speed])
+    more = f" (and {len(pairs) - 3} more)" if len(pairs) > 3 else ""
+    return f" So far its tokens/s are {ratios}{more}; with {runs_needed()} runs of each (--repeats {runs_needed()}) a test can tell."
 
 
 def _some(pairs: list[Pair], *, with_speed: bool) -> str:
@@ -326,13 +375,46 @@ def one_line(comparison: Comparison) -> str:
     """The whole comparison in one line."""
     rates = [f"{named(one)} {cell(one.tokens_per_s)} tok/s" for one in comparison.configurations]
     verdicts = [f"{pair_name(pair)}: {pair.verdict}, {speed_sentence(pair, comparison)}" for pair in comparison.pairs]
-    return "; ".join([f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)])])
+    gate = [gate_line(comparison)] if comparison.gate else []
+    return "; ".join([*gate, f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)])])
+
+
+def gate_line(comparison: Comparison) -> str:
+    """``regression gate (slower by 5% or more): passed``; nothing without a gate."""
+    gate = comparison.gate
+    return f"regression gate ({gate.fail_on} by {100 * gate.share:g}% or more): {gate.outcome}" if gate else ""
+
+
+def left_out(comparison: Comparison) -> str | None:
+    """That configurations are too many to put each beside each, and how to get the others."""
+    if not comparison.pairs_left_out:
+        return None
+    every = len(comparison.pairs) + comparison.pairs_left_out
+    return (
+        f"Of {every:,} pairs the {len(comparison.pairs):,} with the fastest of each suite are told. For others: --baseline CONFIGURATION, or give only the "
+        "runs of those that you mean (--campaign, --since)."
+    )
 
 
 def nothing_to_compare(comparison: Comparison) -> str:
     return (
         f"all {sum(len(one.runs) for one in comparison.configurations)} runs are of one configuration: there is nothing to compare it with"
     )
+
+
+MOST_COLUMNS = 12
+"""Configurations whose stages the terminal and Markdown put side by side."""
+
+
+def told_first(comparison: Comparison) -> list[Configuration]:
+    """Configurations that the terminal and Markdown list: the fastest, and every baseline."""
+    first = comparison.configurations[:MOST_LINES]
+    return [*first, *(one for one in comparison.configurations[MOST_LINES:] if one.key in comparison.baseline)]
+
+
+def more(found: int, what: str) -> str | None:
+    """That a list was cut off after `MOST_LINES`."""
+    return f"... and {found - MOST_LINES:,} more {what}: --json prints all" if found > MOST_LINES else None
 
 
 def many_pairs(comparison: Comparison) -> str | None:

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import synthetic_run
+import synthetic_samples
 from altered_records import HOST, OF_VERL, append_events, compared, edit_events, kinds, only_pair, repeated, sentence
 
 from rlmbench.comparison.knowledge import DECIDES, FACTS, FIELDS, NOTES, STAGES, TRAITS
@@ -41,6 +42,16 @@ def test_other_work_asked_for(records, trl):
     assert pair.verdict == "not comparable"
     assert "workload.max_response_tokens (256 v 512)" in sentence(pair, "different_work_asked")
     assert pair.speed is None
+
+
+def test_what_only_simulates_a_framework_is_compared_with_itself_alone(records, trl):
+    simulated = {"framework": "reference", "simulated": "simulated: a scripted schedule, no training"}
+    pair = against(trl, records.altered(**simulated))
+    assert pair.verdict == "not comparable"
+    assert "is simulated: a scripted schedule, no training" in sentence(pair, "simulated")
+    assert pair.speed is None
+    alike = only_pair(repeated(records.altered(**simulated)), repeated(records.altered(native={"schedule": "fused"}, **simulated)))
+    assert "simulated" not in kinds(alike)
 
 
 def test_other_settings_asked_for(records, trl):
@@ -145,6 +156,45 @@ def test_a_throttled_device(records, trl):
     assert "throttled in 4 of 4 runs, up to 12.0% of the time" in sentence(pair, "throttled")
 
 
+def sampled(**kinds):
+    return lambda folder: synthetic_samples.write_samples(folder, **kinds)
+
+
+def test_a_device_that_a_collector_saw_throttled(records, trl):
+    pair = against(trl, records.altered(sampled(devices=2, throttle_reasons="hw_thermal"), **OF_VERL))
+    assert (pair.verdict, kinds(pair)) == ("not comparable", {"throttled"})
+    assert "throttled in 4 of 4 runs, up to 100.0% of the time" in sentence(pair, "throttled")
+
+
+def test_a_device_at_its_power_limit_is_not_throttled_and_its_figures_are_compared(records, trl):
+    """Of both devices 450 W, each with half of its multiprocessors active; of two cores one and a half in use, a tenth by others."""
+    other = records.altered(sampled(devices=2, throttle_reasons="sw_power_cap"), **OF_VERL)
+    comparison = compared(*trl, *repeated(other))
+    assert comparison.pairs[0].verdict == "comparable"
+    of = {one.framework: one for one in comparison.configurations}
+    verl, step_s = of["verl"], other.summary.step_s.mean
+    assert (verl.cpu_idle, verl.low_sm, verl.others_cpu_cores) == pytest.approx((0.25, 0.5, 0.1))
+    assert (verl.energy_j_per_step, verl.device_peak_bytes) == (pytest.approx(450 * step_s), 8 * synthetic_run.GIB)
+    assert verl.energy_j_per_1000_response_tokens == pytest.approx(
+        450 * 1000 * other.summary.throughput.seconds / other.summary.throughput.response_tokens
+    )
+    update = verl.stages["actor_update"]
+    assert (update.cpu_idle, update.device_peak_bytes) == (pytest.approx(0.25), 8 * synthetic_run.GIB)
+    seconds = [device.stages["actor_update"].seconds for device in other.summary.devices]
+    assert update.energy_j == pytest.approx(250 * seconds[0] + 200 * seconds[1])
+    assert (of["trl"].energy_j_per_step, of["trl"].cpu_idle, of["trl"].stages["actor_update"].energy_j) == (None, None, None)
+
+
+def test_others_at_work_while_it_was_measured(records, trl):
+    other = records.altered(sampled(), **OF_VERL)
+    (host,) = other.summary.host
+    busy = other.summary.model_copy(update={"host": [host.model_copy(update={"others_cpu_cores": 0.6})]})
+    pair = against(trl, dataclasses.replace(other, summary=busy))
+    assert (pair.verdict, kinds(pair)) == ("comparable with reservations", {"others_at_work"})
+    assert "while 4 of 4 runs of" in sentence(pair, "others_at_work")
+    assert "up to 30% of its cores" in sentence(pair, "others_at_work")
+
+
 def test_a_device_that_was_watched_and_not_throttled(records, trl):
     fact = {"ev": "fact", "name": "throttled_share", "value": 0.0}
     assert against(trl, records.altered(append_events(fact), **OF_VERL)).verdict == "comparable"
@@ -230,6 +280,16 @@ def test_a_busy_machine(records, trl):
     pair = against(trl, records.altered(**OF_VERL, host={**HOST, "load": [3.0, 1.0, 1.0]}))
     assert (pair.verdict, kinds(pair)) == ("comparable with reservations", {"load"})
     assert "began: load per core up to 1.50" in sentence(pair, "load")
+
+
+def test_a_machine_that_was_measured_as_busy_is_said_in_the_words_of_its_record(records, trl):
+    found = {"host_busy_share": 0.6, "problems": ["60% of the cores are at work for others (limit 25%)"]}
+    pair = against(trl, records.altered(**OF_VERL, host={**HOST, "load": [3.0, 1.0, 1.0]}, preconditions=found))
+    assert kinds(pair) == {"load"}
+    assert "was not quiet when 4 of 4 runs of B began" in sentence(pair, "load")
+    assert "60% of the cores are at work for others (limit 25%)" in sentence(pair, "load")
+    quiet = against(trl, records.altered(**OF_VERL, host={**HOST, "load": [3.0, 1.0, 1.0]}, preconditions={"host_busy_share": 0.01}))
+    assert kinds(quiet) == set()  # the load average was still that of an hour ago
 
 
 def test_another_rlmbench(records, trl):

@@ -13,8 +13,9 @@ from altered_records import HOST, TRL, VERL
 from jsonschema import Draft202012Validator
 
 from rlmbench.cli.main import main
-from rlmbench.comparison import comparison_schema, comparison_schema_text, find_runs
+from rlmbench.comparison import comparison_schema, comparison_schema_text, evidence_of, find_runs
 from rlmbench.errors import UserError
+from rlmbench.runner.execute import summarized
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -64,6 +65,23 @@ def test_what_a_name_stands_for(results):
     suite_file = str(Path(__file__).parents[3] / "suites" / "gsm8k_grpo")
     assert names(find_runs([suite_file], results)) == names(find_runs([suite_file + ".yaml"], results)) == of_suite
     assert names(find_runs([str(results / "gsm8k_ppo" / "2026-4-trl")], "elsewhere")) == ["2026-4-trl"]
+
+
+def test_a_profile_run_is_found_by_its_own_name_only_and_never_compared(written, results, tmp_path):
+    shutil.copytree(results, tmp_path / "all")
+    run = tmp_path / "all" / "gsm8k_grpo" / "2027-trl-profile"
+    shutil.copytree(written, run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    later = {"times": {**manifest["times"], "created_unix_s": 9e9}, "campaign_id": "20261130-120000-000"}
+    (run / "manifest.json").write_text(json.dumps({**manifest, **later, "pass": "profile", "profile": {"steps": [2]}}))
+    assert names(find_runs([str(tmp_path / "all")], "elsewhere")) == names(find_runs([str(results)], "elsewhere"))
+    assert names(find_runs(["gsm8k_grpo"], tmp_path / "all")) == names(find_runs(["gsm8k_grpo"], results))
+    (latest,) = find_runs(["latest"], tmp_path / "all")
+    assert latest.measures
+    (found,) = find_runs(["2027-trl-profile"], tmp_path / "all")
+    assert not found.measures
+    with pytest.raises(UserError, match="2027-trl-profile: a profile run"):
+        evidence_of(found, summarized(found))
 
 
 def test_a_name_that_stands_for_nothing(results, tmp_path):

@@ -120,6 +120,17 @@ def test_the_page_shows_the_numbers_of_the_comparison(three) -> None:
         assert all(difference.subject in page.text and difference.why in page.text for difference in pair.differences)
 
 
+def test_efficiency_stands_beside_the_rates_and_techniques_beside_the_differences(two) -> None:
+    compared, page = two
+    first = compared.configurations[0]
+    update = first.stages["actor_update"]
+    assert update.model_flops is not None and update.achieved_flops_per_s is not None
+    assert f"{three_digits(first.step_model_flops / 1e12)} TFLOP" in page.text
+    assert (first.step_mfu, first.mfu_basis) == (None, None)  # this CPU is in no data sheet, and nothing was measured in these records
+    assert "step: MFU n/a (unknown device)" in page.text
+    assert "hybrid layouts: TP to generate, DP or ZeRO to train" in page.text
+
+
 def test_the_first_screen_answers_first(three) -> None:
     compared, page = three
     speed = compared.pairs[0].speed
@@ -291,6 +302,48 @@ def test_many_configurations_stay_readable(records, tmp_path) -> None:
     assert sum("chart-timeline" in str(attributes.get("data-spec")) for _, attributes in page.tags) == 6
     assert "The fastest 8 of 12 configurations" in page.text and "Every pair (66)" in page.text
     assert len(page.data("data")["pairs"]) == 66
+
+
+def test_of_very_many_configurations_the_page_carries_the_fastest(records, tmp_path, monkeypatch) -> None:
+    """Here more than 3 are very many; runs are all there, and the page says what is not."""
+    from rlmbench.report.comparison import page as module
+
+    monkeypatch.setattr(module, "MOST_EMBEDDED", 3)
+    plain, many = records.plain(), []
+    for place in range(5):
+        measurement = {**plain.experiment["measurement"], "seed": place}
+        one = dataclasses.replace(plain, experiment={**plain.experiment, "measurement": measurement})
+        many += repeated(one, 2, speed=1 + place / 10)
+    compared, page = page_of(many, tmp_path)
+    data = page.data("data")
+    assert [one["key"] for one in data["configurations"]] == ["A", "B", "C"]
+    assert [(pair["a"], pair["b"]) for pair in data["pairs"]] == [("A", "B"), ("A", "C"), ("B", "C")]
+    assert data["pairs_left_out"] == len(compared.pairs) - 3 == 7
+    assert page.data("data-runs").count("\n") == 1 + 10
+    assert "of the fastest 3 of 5 configurations, runs are all; rlmbench compare --json prints everything" in page.text
+
+
+def test_an_interval_beyond_the_axis_is_an_arrow(records, tmp_path) -> None:
+    """Two runs that are far apart have an interval that would leave nothing to see of the bars."""
+    wide = repeated(records.plain(), 2, spread=0.4)
+    _, page = page_of([*wide, *repeated(records.plain("verl"), 4)], tmp_path)
+    assert "(an arrow: it ends further on)" in page.text
+    _, narrow = page_of([*repeated(records.plain(), 4), *repeated(records.plain("verl"), 4)], tmp_path)
+    assert "an arrow" not in narrow.text
+
+
+def test_the_first_screen_names_each_kind_of_reason_once(records, tmp_path) -> None:
+    busy = {**HOST, "load": [6.0, 6.0, 6.0]}
+    environments = [("trl", TRL), ("verl", VERL), ("openrlhf", {**TRL, "name": "openrlhf"})]
+    runs = [
+        run
+        for name, environment in environments
+        for run in repeated(records.altered(framework=name, environment=environment, host=busy), 2)
+    ]
+    _, page = page_of(runs, tmp_path)
+    head = page.text.split("May they be compared, and who is faster?")[0]
+    assert head.count("few runs:") == head.count("the machine was busy") == 1
+    assert "all pairs:" in head and "(and 2 more such)" in head
 
 
 @pytest.fixture

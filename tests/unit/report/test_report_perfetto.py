@@ -11,9 +11,11 @@ from collections import defaultdict
 import jsonschema
 import pytest
 import synthetic_run
+import synthetic_samples
 
 from rlmbench.cli.main import main
 from rlmbench.records import load
+from rlmbench.report import counters
 from rlmbench.report.perfetto import trace
 
 MS = 1_000_000
@@ -268,3 +270,36 @@ def test_mistakes_are_one_line_with_a_fix(finished, tmp_path, capsys):
 def test_help_has_examples():
     printed = subprocess.run([sys.executable, "-m", "rlmbench", "timeline", "--help"], capture_output=True, text=True, check=True).stdout
     assert "rlmbench timeline latest" in printed and "ui.perfetto.dev" in printed
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    run = synthetic_run.write_run(tmp_path_factory.mktemp("sampled"), accelerator=True, steps=2)
+    synthetic_samples.write_samples(run.path, devices=2)
+    return json.loads(json.dumps(trace(run), allow_nan=False))
+
+
+def test_what_collectors_read_follows_as_counters_of_nodes_and_devices(sampled):
+    jsonschema.Draft202012Validator(SCHEMA).validate(sampled)
+    names = processes(sampled)
+    assert list(names.values())[2:] == ["host synthetic-host", "device GPU-0 on synthetic-host", "device GPU-1 on synthetic-host"]
+    assert not set(threads(sampled)) & set(names)
+    values = defaultdict(set)
+    for event in events(sampled, "C"):
+        values[names[event["pid"]], event["name"]].update(event["args"].values())
+    assert values["host synthetic-host", "CPU of the run (cores)"] == {1.5}
+    assert values["host synthetic-host", "CPU of the node (cores)"] == {1.6}
+    assert values["host synthetic-host", "load (processes)"] == {2.5}
+    assert min(values["host synthetic-host", "RSS of the run (bytes)"]) == pytest.approx(4 * synthetic_run.GIB, rel=1e-4)
+    assert values["device GPU-1 on synthetic-host", "power (W)"] == {200}
+    assert values["device GPU-0 on synthetic-host", "SM clock (MHz)"] == {1755}
+    assert values["device GPU-0 on synthetic-host", "SM active (share)"] == {0.5}
+
+
+def test_a_long_run_has_no_more_points_of_a_counter_than_can_be_drawn():
+    """10,001 readings in chunks of 3: the rate stays exact, a mean is that of a chunk, and no peak is lost."""
+    readings = [(n * 100 * MS, 0.1 * n) for n in range(10_001)]
+    rates, means, peaks = (counters._MADE[kind](readings, counters.MOST_POINTS) for kind in ("rate", "mean", "max"))
+    assert [len(made) for made in (rates, means, peaks)] == [3333, 3334, 3334]
+    assert {round(value, 6) for _, value in rates} == {1.0}
+    assert (means[1], peaks[-1][1]) == ((300 * MS, pytest.approx(0.4)), pytest.approx(1000))

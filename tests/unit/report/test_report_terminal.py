@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rlmbench.metrics import summarize
 from rlmbench.metrics.idle import LongTail
+from rlmbench.records.manifest import DeviceState, Preconditions
 from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.report import trust
 from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
@@ -158,6 +159,27 @@ def test_the_measured_cost_of_measuring(finished, low, high, state, says) -> Non
     assert (check.state, says in check.text) == (state, True), check.text
 
 
+@pytest.mark.parametrize(
+    ("found", "warnings", "state", "says"),
+    [
+        (None, [], "none", "not looked at"),
+        (Preconditions(host_busy_share=0.02), [], "ok", "quiet: 2.0% of the machine's cores were at work when it began"),
+        (Preconditions(host_busy_share=0.02, devices=[DeviceState(uuid="GPU-1")]), [], "ok", "1 device free and not slowed down"),
+        (
+            Preconditions(host_busy_share=0.9),
+            ["the machine was not quiet", "collector: it ended"],
+            "warn",
+            "not quiet; collector: it ended",
+        ),
+    ],
+)
+def test_the_conditions_of_a_run(finished, found, warnings, state, says) -> None:
+    run, summary = finished
+    manifest = run.manifest.model_copy(update={"preconditions": found, "warnings": warnings})
+    check = next(check for check in trust.checks(summary, manifest) if check.name == "Conditions")
+    assert (check.state, says in check.text) == (state, True), check.text
+
+
 def test_checks_warn_below_their_limits(finished) -> None:
     run, summary = finished
     low = summary.coverage.model_copy(update={"min": 0.949})
@@ -171,6 +193,7 @@ def test_checks_warn_below_their_limits(finished) -> None:
         "Arithmetic": "ok",
         "Probe overhead": "ok",
         "Cost of measuring": "none",
+        "Conditions": "none",
         "Measured steps": "ok",
         "Weights": "ok",
         "Weight sync": "none",

@@ -1,0 +1,55 @@
+"""A gate for CI: is something slower than its baseline? What could not be judged does not pass."""
+
+from __future__ import annotations
+
+import re
+
+from rlmbench.comparison.figures import Comparison, Gate, GateOutcome, GatePair, Pair
+from rlmbench.errors import UserError
+
+SLOWER = "slower"
+
+
+def parse_fail_on(text: str) -> float | None:
+    """The share in ``slower:5%`` (also ``slower:0.05``); None in ``slower``.
+
+    Raises:
+        UserError: it is neither.
+    """
+    found = re.fullmatch(rf"{SLOWER}(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
+    if not found:
+        raise UserError(f"--fail-on {text}: give slower, or slower:SHARE such as slower:5%")
+    if found.group(1) is None:
+        return None
+    share = float(found.group(1)) / (100 if found.group(2) else 1)
+    if not 0 <= share < 1:
+        raise UserError(f"--fail-on {text}: the share must be below 100%; did you mean slower:{found.group(1)}%?")
+    return share
+
+
+def gated(comparison: Comparison) -> Comparison:
+    """`comparison` with the gate's outcome. Each pair's `a` is what is judged, `b` its baseline; the share is the minimum effect."""
+    pairs = [GatePair(a=pair.a, b=pair.b, outcome=_outcome(pair), sentence=_sentence(pair, comparison)) for pair in comparison.pairs]
+    return comparison.model_copy(update={"gate": Gate(fail_on=SLOWER, share=comparison.minimum_effect, pairs=pairs)})
+
+
+def _outcome(pair: Pair) -> GateOutcome:
+    if pair.verdict == "not comparable" or pair.speed is None or pair.speed.verdict == "too few runs":
+        return "not judged"
+    return "slower" if pair.speed.verdict == "slower" else "passed"
+
+
+def _sentence(pair: Pair, comparison: Comparison) -> str:
+    """The outcome with its evidence, and what could have been missed."""
+    speed, baseline = pair.speed, f"the baseline {pair.b}"
+    if pair.verdict == "not comparable":
+        return f"{pair.a} was not judged beside {baseline}: {pair.reasons[0].sentence}"
+    assert speed is not None
+    evidence = f"{speed.ratio:.3f}x its tokens/s"
+    if speed.verdict == "too few runs" or speed.low is None or speed.high is None:
+        return f"{pair.a} was not judged beside {baseline}: too few runs ({speed.runs_a} and {speed.runs_b}) to show anything; so far {evidence}"
+    evidence += f" (95% interval {speed.low:.3f}x to {speed.high:.3f}x, p {speed.p:.2g})"
+    if speed.verdict == "slower":
+        return f"{pair.a} is slower than {baseline}: {evidence}"
+    missed = f"a loss of up to {1 - speed.low:.1%} is not ruled out" if speed.low < 1 else "a loss is ruled out"
+    return f"{pair.a} is not shown to be slower than {baseline} by {100 * comparison.minimum_effect:g}% or more: {evidence}; {missed}"

@@ -1,0 +1,162 @@
+"""What a run would have been, in the terminal and on its page: predictions with all that they assume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlmbench.errors import UserError
+from rlmbench.report import numbers
+from rlmbench.report.console_parts import hanging, heading, table, text
+from rlmbench.report.parts import Cell, Folded, Note, Part, columns, line
+from rlmbench.report.parts import Table as PageTable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rlmbench.metrics import RunSummary
+    from rlmbench.records import Run
+    from rlmbench.whatif import Prediction, WhatIf
+
+
+def print_what_if(found: WhatIf, console: Console) -> None:
+    """The table of modes, what the model says of the run as it was, and every assumption."""
+    heading(console, f"What if: {found.run}")
+    was = f"{found.measured_mode} on {devices(found.measured_devices)}, {numbers.seconds(found.measured_step_s)} a step, mean of {found.measured_steps}"
+    hanging(console, "measured: ", was)
+    hanging(console, "model:    ", replayed(found))
+    console.print(_table(found))
+    for mode, why in found.impossible.items():
+        hanging(console, "n/a:      ", f"{mode}: {why}", "dim")
+    if found.best:
+        hanging(console, "best:     ", best_text(found), "bold")
+    for note in found.notes:
+        hanging(console, "note:     ", note, "yellow")
+    heading(console, "Assumed (set with --assume NAME=VALUE)")
+    for name, value, meaning in found.assumptions:
+        hanging(console, f"  {name} = {value_text(value)}: ", meaning, "dim")
+    hanging(console, "  decode: ", decode_text(found), "dim")
+
+
+def what_if_parts(run: Run, summary: RunSummary) -> tuple[Part, ...]:
+    """The same predictions for the page, on the run's own number of devices, with the default assumptions."""
+    from rlmbench.whatif import Question, what_if
+    from rlmbench.whatif.inputs import affordable_steps
+
+    if not summary.measured_steps:
+        return ()
+    try:
+        found = what_if(
+            run, summary, Question(steps=affordable_steps(summary.lengths.samples // summary.measured_steps if summary.lengths else 1))
+        )
+    except UserError as error:
+        return (Note(f"No prediction of other modes: {error}"),)
+    rows = tuple(
+        line(
+            Cell(one.mode, code=True),
+            split_text(one).strip(),
+            numbers.seconds(one.step_s),
+            numbers.ratio(one.ratio),
+            waiting_text(one),
+            f"{one.staleness_mean:.1f}",
+        )
+        for one in sorted(found.predictions, key=lambda one: one.step_s)
+    )
+    shown = PageTable(
+        f"The same run in other modes on {devices(found.devices)}, simulated (rlmbench whatif); it ran on {found.measured_devices}",
+        columns("mode", "split", "#step", "#of the measured", "waiting", "#versions behind"),
+        rows,
+    )
+    assumed = PageTable(
+        "What these predictions assume",
+        columns("assumption", "value", "meaning"),
+        (
+            *(line(Cell(name, code=True), value_text(value), meaning) for name, value, meaning in found.assumptions),
+            line(Cell("decode", code=True), "", decode_text(found)),
+        ),
+        prose=True,
+    )
+    return (shown, Folded(assumed))
+
+
+def waiting_text(one: Prediction) -> str:
+    """Each role's share of the time in which its devices do no work."""
+    return ", ".join(f"{role} {share:.0%}" for role, share in one.waiting.items())
+
+
+def replayed(found: WhatIf) -> str:
+    """The model's word on the run as it was."""
+    off = found.replay.step_s / found.measured_step_s - 1
+    told = f"gives {numbers.seconds(found.replay.step_s)} for the same run ({off:+.1%}), so that nothing is lost or counted twice"
+    return f"{told}; other modes rest on the assumptions below"
+
+
+def best_text(found: WhatIf) -> str:
+    """The fastest mode, its split, and against the run."""
+    best = next(one for one in found.predictions if one.mode == found.best)
+    text_ = f"{best.mode}{split_text(best)} on {devices(found.devices)}: {numbers.seconds(best.step_s)} a step, {numbers.ratio(best.ratio)} of the measured"
+    return text_ + (f", with samples {best.staleness_mean:.1f} versions behind on average" if best.staleness_max else "")
+
+
+def split_text(one: Prediction) -> str:
+    """`` 4:12`` where the devices are divided."""
+    return f" {one.layout.rollout}:{one.layout.training}" if one.layout.rollout + one.layout.training == one.layout.devices else ""
+
+
+def devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count:,} devices"
+
+
+def value_text(value: object) -> str:
+    return (
+        "null"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def decode_text(found: WhatIf) -> str:
+    """What generation costs a replica, and whence it is known."""
+    cost = found.decode
+    parts = (
+        f"{numbers.seconds(cost.latency_s)} per token of the longest response",
+        f"{numbers.seconds(cost.token_s)} per token {'computed' if cost.is_static else 'generated'}",
+        f"{numbers.seconds(cost.sample_s)} per sample",
+    )
+    return f"{', '.join(parts)}, of one replica; {cost.source}"
+
+
+def _memory_text(found: WhatIf) -> str:
+    if any(one.memory_source != "measured" for one in found.predictions):
+        return "what one device holds at least, by the cost model."
+    return "the run's own peaks in the role's stages, not rescaled."
+
+
+def _table(found: WhatIf) -> Table:
+    shown = table(
+        "mode", "split", "#step s", "#p90", "#ratio", "#tok/s", "waiting", "#stale", "peak memory", title=f"On {devices(found.devices)}"
+    )
+    for one in sorted(found.predictions, key=lambda one: one.step_s):
+        cells = (
+            one.mode,
+            split_text(one).strip(),
+            numbers.significant(one.step_s),
+            numbers.significant(one.p90_s),
+            f"{one.ratio:.2f}",
+            numbers.significant(one.tokens_per_s),
+            waiting_text(one),
+            f"{one.staleness_mean:.1f}/{one.staleness_max}" if one.staleness_max else "0",
+            ", ".join(f"{role} {numbers.size(peak)}" for role, peak in one.memory_bytes.items()) or "n/a",
+        )
+        shown.add_row(*[text(cell) for cell in cells])
+    shown.caption = text(
+        "Means over the simulated steps; ratio: to the measured step. Waiting: the role's devices neither generate, assess nor train. "
+        f"Stale: policy versions behind, mean/most. Memory: {_memory_text(found)}",
+        "dim",
+    )
+    shown.caption_justify = "left"
+    return shown

@@ -1,0 +1,6 @@
+"""Where the synthetic record is made."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))

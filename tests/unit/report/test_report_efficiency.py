@@ -1,0 +1,93 @@
+"""Efficiency and prediction in the terminal and on the page: the figures of the summary, in words."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlmbench.metrics import RunSummary
+from rlmbench.metrics.efficiency import Against, Efficiency, StageAgainst
+from rlmbench.report import efficiency, prediction
+from rlmbench.report.glossary import GLOSSARY
+from rlmbench.report.page import run_page
+from rlmbench.report.terminal import print_run_detail
+
+
+@pytest.fixture(scope="module")
+def known(finished: Any) -> RunSummary:
+    """The synthetic run as if its device were known: MFU 25% in every stage, 10% of a step."""
+    found: Efficiency = finished[1].efficiency
+    stage = StageAgainst(mfu=0.25, hfu=0.3125, mbu=0.125, limit="memory", least_s=0.5, roofline=0.75)
+    against = Against("datasheet", "H100-SXM", "data sheet", 989e12, 3.35e12, dict.fromkeys(found.stages, stage), 0.1, 0.12, 0.25, 4.0)
+    return finished[1].model_copy(update={"efficiency": replace(found, against=[against])})
+
+
+def printed(run: Any, summary: RunSummary) -> str:
+    out = io.StringIO()
+    print_run_detail(run, summary, Console(file=out, width=120, markup=False))
+    return out.getvalue()
+
+
+def test_the_terminal_shows_flops_and_shares(finished: Any, known: RunSummary) -> None:
+    text = printed(finished[0], known)
+    assert known.efficiency is not None
+    assert efficiency.flops(known.efficiency.stages["actor_update"].model_flops) in text
+    assert "75.0% memory" in text
+    assert (
+        "MFU 10.0%, HFU 12.0% of 989 TFLOP/s and 3,350 GB/s a device (H100-SXM; data sheet); a step takes at least 250 ms, it took 4.00x that"
+        in " ".join(text.split())
+    )
+
+
+def test_an_unknown_device_says_so_in_place_of_mfu(finished: Any) -> None:
+    text = " ".join(printed(*finished).split())
+    assert "MFU: n/a (unknown device: no data sheet has it, and nothing was measured (rlmbench doctor --ceilings))" in text
+
+
+def test_the_page_has_a_chapter_and_the_glossary_its_words(finished: Any, known: RunSummary) -> None:
+    chapter = next(section for section in run_page(finished[0], known).sections if section.id == "efficiency")
+    table = chapter.parts[0]
+    assert [column.title for column in table.columns][-4:] == [
+        "MFU (datasheet)",
+        "HFU (datasheet)",
+        "MBU (datasheet)",
+        "roofline (datasheet)",
+    ]
+    assert [cell.text for cell in table.lines[0].cells][-4:] == ["25.0%", "31.2%", "12.5%", "75.0% memory"]
+    absent = finished[1].model_copy(update={"efficiency": None, "absent": {"efficiency": "no such model"}})
+    assert efficiency.efficiency_section(absent).parts[0].text == "Efficiency is absent: no such model."
+    names = {term.name for term in GLOSSARY}
+    assert {"Model FLOPs", "MFU, HFU", "MBU, roofline, limit", "Least step, work-depth ratio"} <= names
+
+
+def test_prediction_and_measurement_side_by_side(finished: Any, known: RunSummary) -> None:
+    assert known.efficiency is not None
+    measured = known.efficiency.stages["actor_update"].seconds
+    told = {
+        "stages": {"actor_update": {"least_s": measured / 4}, "weight_sync": {"least_s": None}},
+        "least_step_s": known.step_s.mean / 2,  # type: ignore[operator]
+        "memory": {"training": {"total_bytes": 1 << 30}, "generation": {"total_bytes": 1 << 20}},
+    }
+    rows = {what: (predicted, seen, ratio) for what, predicted, seen, ratio in prediction.beside_rows(told, known)}
+    assert rows["actor update, at least"][2] == "4.00x"
+    assert rows["step, at least"][2] == "2.00x"
+    assert rows["weight sync, at least"][0] == "n/a (no ceiling was known)"
+    assert rows["memory of one device, training"][0] == "1.00 GiB"
+    text = printed_with(finished[0], known, told)
+    assert "Predicted before the run, and measured" in text
+
+
+def printed_with(run: Any, summary: RunSummary, told: dict[str, Any]) -> str:
+    out = io.StringIO()
+    prediction.print_beside(told, summary, Console(file=out, width=120, markup=False))
+    return out.getvalue()
+
+
+def test_the_figures_are_plain_data(known: RunSummary) -> None:
+    again = RunSummary.model_validate_json(known.model_dump_json())
+    assert again.efficiency is not None and known.efficiency is not None
+    assert asdict(again.efficiency) == asdict(known.efficiency)
