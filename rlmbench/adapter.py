@@ -57,6 +57,8 @@ class Translation:
     `untested` names each part of the translation that the adapter's authors have never run, a line each.
     `traits` is what the framework does by itself, that no field names (``old_logprob``: a forward of its own): names and
     what they change stand in `rlmbench/comparison/knowledge.py`, and a comparison shows where two frameworks differ.
+    `simulated` is empty for a real framework. Else it says what stands in for one, a line; every output then says so, the run has
+    no model (`RunInputs.model_dir` holds none, and prompts are cut into words), and ``--framework all`` leaves it out.
     """
 
     framework: str
@@ -66,6 +68,7 @@ class Translation:
     expected_facts: Mapping[str, Any] = field(default_factory=dict)
     untested: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+    simulated: str = ""
 
     @property
     def unsupported(self) -> list[LedgerEntry]:

@@ -6,7 +6,9 @@
 | 1 | a run failed (its record says why) |
 | 2 | the command could not start as given: unknown name or key, bad value, missing file |
 | 3 | an environment could not be built or does not pass its check |
-| 4 | `compare --strict`: runs that may not be compared |
+| 4 | `compare --strict`: runs that may not be compared; `compare --fail-on`: something could not be judged |
+| 5 | `compare --fail-on`: something is slower than its baseline |
+| 6 | the machine is not free for a measurement (`run`): somebody holds a GPU, say |
 | 130, 143 | ended by Ctrl-C or SIGTERM; what was measured is kept |
 """
 
@@ -19,6 +21,8 @@ EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_NOT_COMPARABLE = 4
+EXIT_SLOWER = 5
+EXIT_BUSY = 6
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 

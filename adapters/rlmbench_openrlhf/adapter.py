@@ -10,9 +10,11 @@ from typing import Any
 from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
+from rlmbench.taxonomy import Technique
 from rlmbench.workload import verifier
 from rlmbench_openrlhf.environments import ENVIRONMENTS, VERSION
 from rlmbench_openrlhf.native import NATIVE_METRICS
+from rlmbench_openrlhf.techniques import TECHNIQUES
 from rlmbench_openrlhf.translate import ray_devices, translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -64,6 +66,9 @@ class OpenRLHFAdapter:
 
     def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
+
+    def techniques(self) -> Mapping[str, Technique]:
+        return TECHNIQUES
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         scratch = inputs.run_dir / "scratch"

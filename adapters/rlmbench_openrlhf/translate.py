@@ -299,7 +299,7 @@ def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     measure = experiment.measurement
     ledger.exact("measurement.steps", "train.num_episodes", 1, reason="the file holds as many steps as are asked for")
     ledger.exact("measurement.seed", "train.seed", measure.seed)
-    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
+    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "collector_interval_s", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
     if not measure.strict_order:

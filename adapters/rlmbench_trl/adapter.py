@@ -9,9 +9,11 @@ from pathlib import Path
 
 from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
+from rlmbench.taxonomy import Technique
 from rlmbench.workload import verifier
 from rlmbench_trl.environments import ENVIRONMENTS
 from rlmbench_trl.native import NATIVE_METRICS
+from rlmbench_trl.techniques import TECHNIQUES
 from rlmbench_trl.translate import translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -47,6 +49,9 @@ class TRLAdapter:
 
     def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
+
+    def techniques(self) -> Mapping[str, Technique]:
+        return TECHNIQUES
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         place = experiment.placement

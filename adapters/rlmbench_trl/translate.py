@@ -10,6 +10,7 @@ from rlmbench.adapter import Translation
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.ledger import Ledger
 from rlmbench_trl.traits import traits
+from rlmbench_trl.untested import untested
 
 LOSS_TYPES = {
     "token_mean": "dapo",
@@ -44,7 +45,7 @@ def translate(experiment: Experiment, device: str) -> Translation:
         _grpo(ledger, experiment, device) if algorithm is Algorithm.GRPO else _rloo(ledger, experiment)
     environment = environment_name(experiment, device)
     facts, own = expected_facts(experiment, device), traits(experiment, rollout_engine(experiment, device))
-    return Translation("trl", environment, ledger.native, tuple(ledger.entries), facts, traits=own)
+    return Translation("trl", environment, ledger.native, tuple(ledger.entries), facts, untested(experiment, device), own)
 
 
 def expected_facts(experiment: Experiment, device: str) -> dict[str, object]:
@@ -134,14 +135,14 @@ def _parallelism(ledger: Ledger, experiment: Experiment, device: str) -> None:
         ledger.unsupported("parallelism.sharding", why)
     else:
         mode = {"zero2": "shard_grad_op", "zero3": "full_shard"}[split.sharding]
-        ledger.exact("parallelism.sharding", "fsdp", f"{mode} auto_wrap", reason="FSDP in place of DeepSpeed; translated, not run here")
+        ledger.exact("parallelism.sharding", "fsdp", f"{mode} auto_wrap", reason="FSDP in place of DeepSpeed")
 
 
 def _measurement(ledger: Ledger, experiment: Experiment) -> None:
     measure = experiment.measurement
     ledger.exact("measurement.seed", "seed", measure.seed)
     ledger.exact("placement.fast_rollout_poll", reason="TRL does not poll: generation returns when it is done")
-    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
+    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "collector_interval_s", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
 

@@ -11,10 +11,12 @@ from typing import Any
 from rlmbench.adapter import QUIET, EnvironmentSpec, Launch, NativeMetric, Process, RunInputs, Translation
 from rlmbench.experiment import Experiment
 from rlmbench.ray_cluster import ray_cluster
+from rlmbench.taxonomy import Technique
 from rlmbench.workload import verifier
 from rlmbench_verl.environments import ENVIRONMENTS
 from rlmbench_verl.native import NATIVE_METRICS
 from rlmbench_verl.placement import V1, Trainer, main_module, trainer
+from rlmbench_verl.techniques import TECHNIQUES
 from rlmbench_verl.translate import translate
 
 INJECT = Path(__file__).parent / "inject"
@@ -80,6 +82,9 @@ class VerlAdapter:
 
     def native_metrics(self) -> Mapping[str, NativeMetric]:
         return NATIVE_METRICS
+
+    def techniques(self) -> Mapping[str, Technique]:
+        return TECHNIQUES
 
     def launch(self, translation: Translation, experiment: Experiment, inputs: RunInputs) -> Launch:
         native = inputs.run_dir / "native"

@@ -241,7 +241,7 @@ def _measurement(ledger: Ledger, experiment: Experiment) -> None:
         ledger.native["rollout.total_rollout_steps"] = measure.steps * experiment.workload.prompts_per_step
     ledger.exact("measurement.seed", "data.seed", measure.seed)
     ledger.native |= {ROLLOUT + "seed": measure.seed, ACTOR + "data_loader_seed": measure.seed}
-    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "synchronize_stages"):
+    for field in ("warmup_steps", "wall_timeout_s", "stall_timeout_s", "probe", "collector_interval_s", "synchronize_stages"):
         ledger.exact(f"measurement.{field}", reason="seen to by rlmbench")
     ledger.exact("measurement.threads_per_process", reason="OMP_NUM_THREADS")
     if not measure.strict_order:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlmbench.errors import EXIT_NOT_COMPARABLE, EXIT_OK, UserError
+from rlmbench.errors import EXIT_NOT_COMPARABLE, EXIT_OK, EXIT_SLOWER, UserError
 
 if TYPE_CHECKING:
-    from rlmbench.comparison import Comparison
+    from rlmbench.comparison import Comparison, Evidence
 
 app = typer.Typer()
 
@@ -21,9 +21,32 @@ def compare(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN|SUITE", help="Runs (ids, folders, latest), folders of runs, or a suite: all of its runs.")
     ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN|SUITE", help="Compare these with RUNs, which are then the baseline; may be given several times."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="CONFIGURATION", help="Compare with this one alone: a framework, a name or its beginning, or a letter."),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="slower[:SHARE]",
+            help="Exit code 5 when something is slower than its baseline (by SHARE, as in slower:5%), 4 when not judged.",
+        ),
+    ] = None,
+    campaign: Annotated[
+        str | None, typer.Option(metavar="ID|latest", help="Only the runs of this campaign (latest: of each suite).")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only runs begun since: 2026-11-30, 2026-11-30T18:00 (UTC), 12h, 7d.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 4 unless every pair may be compared (reservations pass).")] = False,
-    minimum_effect: Annotated[float, typer.Option(help="Differences below this share of the speed count as none.")] = 0.03,
+    minimum_effect: Annotated[
+        float | None, typer.Option(help="Differences below this share of the speed count as none; 0.03 by default.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/comparison.schema.json) as the last line.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
     as_line: Annotated[bool, typer.Option("--line", help="Print one line.")] = False,
@@ -37,27 +60,62 @@ def compare(
     rlmbench compare gsm8k_grpo
     rlmbench compare results/gsm8k_grpo/20261130-120000-trl-tiny-r0 latest
     rlmbench compare results --strict --junit compare.xml
+    rlmbench compare gsm8k_grpo --campaign latest --baseline trl
+    rlmbench compare results/main --against results/branch --fail-on slower:5%
     rlmbench compare gsm8k_grpo --markdown > comparison.md
     """
     if sum((as_json, as_markdown, as_line)) > 1:
         raise UserError("give one of --json, --markdown and --line")
-    if not 0 <= minimum_effect < 1:
-        raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
+    least = _minimum_effect(minimum_effect, fail_on)
+    if fail_on is not None and not against and baseline is None:
+        raise UserError("--fail-on: slower than what? give --baseline CONFIGURATION, or the new runs with --against")
+    if against and baseline is not None:
+        raise UserError("give one of --against and --baseline: with --against the RUNs named first are the baseline")
 
+    from rlmbench import comparison
+
+    found = _evidence(runs, results, campaign, since)
+    newer = _evidence(against, results, campaign, since) if against else None
+    compared = comparison.compare(found, least, baseline) if newer is None else comparison.compare_against(found, newer, least)
+    if fail_on is not None:
+        compared = comparison.gated(compared)
+    if junit is not None:
+        _write_junit(compared, junit)
+    try:
+        _print(compared, as_json=as_json, as_markdown=as_markdown, as_line=as_line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `... | head`: the exit code holds all the same
+        from rlmbench.cli.output import discard_output
+
+        discard_output()
+    code = _strict(compared) if strict else EXIT_OK
+    return max(code, _gate(compared))
+
+
+def _minimum_effect(minimum_effect: float | None, fail_on: str | None) -> float:
+    """The share of --fail-on, else --minimum-effect, else the default."""
+    from rlmbench.comparison import parse_fail_on
+    from rlmbench.metrics.statistics import MINIMUM_EFFECT
+
+    if minimum_effect is not None and not 0 <= minimum_effect < 1:
+        raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
+    share = parse_fail_on(fail_on) if fail_on is not None else None
+    if share is not None and minimum_effect not in (None, share):
+        raise UserError(f"--fail-on {fail_on} and --minimum-effect {minimum_effect:g} contradict each other; give one of them")
+    return next(value for value in (share, minimum_effect, MINIMUM_EFFECT) if value is not None)
+
+
+def _evidence(names: list[str], results: Path, campaign: str | None, since: str | None) -> list[Evidence]:
     from rlmbench import comparison
     from rlmbench.runner.execute import summarized
 
-    found = comparison.find_runs(runs, results)
-    compared = comparison.compare([comparison.evidence_of(run, summarized(run)) for run in found], minimum_effect)
-    if junit is not None:
-        _write_junit(compared, junit)
-    if as_json:
-        from rlmbench.cli.output import print_json
+    found = comparison.only(comparison.find_runs(names, results), campaign, since)
+    return [comparison.evidence_of(run, summarized(run)) for run in found]
 
-        print_json(compared.model_dump(mode="json"))
-    else:
-        _print(compared, as_markdown=as_markdown, as_line=as_line)
-    if not strict or compared.worst not in (None, "not comparable"):
+
+def _strict(compared: Comparison) -> int:
+    """The exit code of --strict; why goes to standard error."""
+    if compared.worst not in (None, "not comparable"):
         return EXIT_OK
     refused = [pair for pair in compared.pairs if pair.verdict == "not comparable"]
     told = [f"{pair.a} v {pair.b} is not comparable: {pair.reasons[0].sentence}" for pair in refused]
@@ -65,10 +123,21 @@ def compare(
     return EXIT_NOT_COMPARABLE
 
 
-def _print(compared: Comparison, *, as_markdown: bool, as_line: bool) -> None:
-    from rlmbench.cli.output import console
+def _gate(compared: Comparison) -> int:
+    """The exit code of --fail-on; what it is about goes to standard error."""
+    if compared.gate is None or compared.gate.outcome == "passed":
+        return EXIT_OK
+    told = [pair.sentence for pair in compared.gate.pairs if pair.outcome != "passed"]
+    print("\n".join(f"--fail-on: {line}" for line in told or ["there is nothing beside the baseline"]), file=sys.stderr)
+    return EXIT_SLOWER if compared.gate.outcome == "slower" else EXIT_NOT_COMPARABLE
 
-    if as_markdown:
+
+def _print(compared: Comparison, *, as_json: bool, as_markdown: bool, as_line: bool) -> None:
+    from rlmbench.cli.output import console, print_json
+
+    if as_json:
+        print_json(compared.model_dump(mode="json"))
+    elif as_markdown:
         from rlmbench.report.comparison.markdown import markdown
 
         print(markdown(compared), end="")

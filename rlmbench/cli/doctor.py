@@ -13,12 +13,19 @@ app = typer.Typer()
 
 
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False) -> int:
+def doctor(
+    ceilings: Annotated[
+        bool, typer.Option("--ceilings", help="First measure how fast the devices multiply and copy, and keep it for MFU and MBU.")
+    ] = False,
+    framework: Annotated[str | None, typer.Option(help="With --ceilings: measure with this framework's torch.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> int:
     """Say what this machine can measure: each probe and collector is available, or absent with the reason.
 
     \b
     rlmbench doctor
     rlmbench doctor --json
+    rlmbench doctor --ceilings --framework trl
     """
     from rich.markup import escape
     from rich.table import Table
@@ -26,12 +33,18 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from rlmbench.adapter import broken_adapters, installed_adapters
     from rlmbench.cli.env import environment_row, state_name
     from rlmbench.cli.output import console, print_json
-    from rlmbench.environment import devices, host_facts, state
+    from rlmbench.collectors.sampler import capabilities as collector_capabilities
+    from rlmbench.environment import ceilings as measured
+    from rlmbench.environment import default_device, devices, host_facts, state
     from rlmbench.environment.doctor import examine
 
     adapters, broken = installed_adapters(), broken_adapters()
     states = [(owner, state(spec)) for owner, adapter in sorted(adapters.items()) for spec in adapter.environments()]
-    facts = examine([one for _, one in states])
+    if ceilings:
+        if not as_json:
+            console(sys.stderr).print("measuring how fast this machine multiplies and copies: about 20 s")
+        measured.measure_with(states, framework, default_device())
+    facts = examine([one for _, one in states], collector_capabilities())
     if as_json:
         print_json(
             {
@@ -41,6 +54,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
                 "environments": [environment_row(owner, one) for owner, one in states],
                 "host": host_facts(),
                 "devices": devices(),
+                "ceilings": measured.kept(default_device()),
             }
         )
         return EXIT_OK

@@ -15,12 +15,17 @@ from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED, EXIT_USA
 
 COMMANDS = {
     "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
+    "plan": ("rlmbench.cli.plan", "Say what a suite will need: memory, least time, cost. Starts nothing."),
     "show": ("rlmbench.cli.show", "Print the figures of recorded runs."),
     "compare": ("rlmbench.cli.compare", "Compare runs: may they be compared, who is faster, why do they differ."),
+    "whatif": ("rlmbench.cli.whatif", "Predict a run in other execution modes and on other devices."),
     "report": ("rlmbench.cli.report", "Write the HTML page of a run, or of several side by side."),
+    "publish": ("rlmbench.cli.publish", "Copy records for others, without what names this machine."),
     "timeline": ("rlmbench.cli.timeline", "Write a run as a trace for Perfetto or Chrome."),
+    "trace": ("rlmbench.cli.trace", "Say what the devices of a torch.profiler trace did, by stage."),
     "suites": ("rlmbench.cli.suites", "List, show and check suites."),
     "env": ("rlmbench.cli.env", "Build, list, check and remove framework environments."),
+    "frameworks": ("rlmbench.cli.frameworks", "Say which parallelism and techniques each framework can run."),
     "adapter": ("rlmbench.cli.adapter", "Check whether an adapter keeps its promises."),
     "overhead": ("rlmbench.cli.overhead", "Measure what measuring costs, by paired runs."),
     "doctor": ("rlmbench.cli.doctor", "Say what this machine can measure, and what is missing."),
@@ -45,7 +50,7 @@ Examples:
   rlmbench compare gsm8k_grpo
   rlmbench suites list
 
-Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 4 not comparable, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 4 not comparable, 5 slower, 6 machine busy, 130 interrupted, 143 terminated.
 """
 
 
@@ -79,7 +84,7 @@ def main(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in ("", "--help", "-h", "help"):
-        print(HELP.format(commands="\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())), end="")
+        print(HELP.format(commands="\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items())), end="")
         return EXIT_OK if arguments else EXIT_USAGE
     if name == "--version":
         from rlmbench import __version__

@@ -31,6 +31,18 @@ def report(
             "--output", "-o", help="File to write; the default is reports/<run id>.html, of several runs reports/<suite>-comparison.html."
         ),
     ] = None,
+    campaign: Annotated[
+        str | None, typer.Option(metavar="ID|latest", help="Only the runs of this campaign (latest: of each suite).")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only runs begun since: 2026-11-30, 2026-11-30T18:00 (UTC), 12h, 7d.")
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIGURATION", help="Of several runs: compare with this one alone: a framework, a name or its beginning, or a letter."
+        ),
+    ] = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
     minimum_effect: Annotated[float, typer.Option(help="Of several runs: differences below this share of the speed count as none.")] = 0.03,
 ) -> int:
@@ -39,18 +51,18 @@ def report(
     \b
     rlmbench report latest
     rlmbench report 20261130-120000-trl-tiny-r0 -o page.html
-    rlmbench report gsm8k_grpo
+    rlmbench report gsm8k_grpo --campaign latest
     rlmbench report results/gsm8k_grpo results/gsm8k_ppo -o reports/both.html
     """
     if not 0 <= minimum_effect < 1:
         raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
-    from rlmbench.comparison import find_runs
+    from rlmbench.comparison import find_runs, only
 
-    found = find_runs(runs or ["latest"], results)
+    found = only(find_runs(runs or ["latest"], results), campaign, since)
     path = output or Path("reports") / _default_name(found)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(found, minimum_effect, path)
+        _write(found, minimum_effect, baseline, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --output") from None
     print(path)
@@ -63,14 +75,16 @@ def _default_name(found: Sequence[Run]) -> str:
     return "-".join([*dict.fromkeys(run.manifest.suite for run in found), "comparison.html"])
 
 
-def _write(found: list[Run], minimum_effect: float, path: Path) -> None:
+def _write(found: list[Run], minimum_effect: float, baseline: str | None, path: Path) -> None:
     from rlmbench.report.html import write_comparison_page, write_run_page
     from rlmbench.runner.execute import summarized
 
     if len(found) == 1:
-        write_run_page(found[0], summarized(found[0]), path)
+        from rlmbench.whatif.guidelines import advised
+
+        write_run_page(found[0], advised(found[0], summarized(found[0])), path)
         return
     from rlmbench.comparison import compare_groups, evidence_of, ordered
 
     groups = ordered(evidence_of(run, summarized(run)) for run in found)
-    write_comparison_page(compare_groups(groups, minimum_effect), groups, path)
+    write_comparison_page(compare_groups(groups, minimum_effect, baseline), groups, path)

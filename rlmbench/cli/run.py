@@ -7,17 +7,19 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, EXIT_TERMINATED, UserError
+from rlmbench.errors import EXIT_BUSY, EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, EXIT_TERMINATED, UserError, did_you_mean
 
 if TYPE_CHECKING:
     from rlmbench.environment import Environment
     from rlmbench.metrics import RunSummary
+    from rlmbench.records import Run
     from rlmbench.runner.campaign import Campaign
     from rlmbench.runner.cells import Plan, Request
     from rlmbench.runner.interrupts import Interrupts
@@ -36,6 +38,7 @@ def run(
         list[str], typer.Option("--framework", "-f", help="trl, verl, openrlhf, or all; may be given several times.")
     ] = [],  # noqa: B006
     scale: Annotated[str | None, typer.Option(help="tiny, small, base, large, or auto: the largest that fits this machine.")] = None,
+    variant: Annotated[list[str], typer.Option(help="Of a sweep only this variant; may be given several times.")] = [],  # noqa: B006
     override: Annotated[list[str], typer.Option("--set", help="Change one field, as in optimization.group_size=8.")] = [],  # noqa: B006
     repeats: Annotated[int | None, typer.Option(help="Runs of each framework, interleaved A B B A.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; the default follows from the scale.")] = None,
@@ -46,6 +49,23 @@ def run(
     ray_address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster to run in, instead of one of the run's own.")] = None,
     results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
     reports: Annotated[Path, typer.Option(help="Where HTML pages go.")] = Path("reports"),
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards one more run of each framework under torch.profiler; no figure comes from it.")
+    ] = False,
+    profile_steps: Annotated[
+        str | None,
+        typer.Option(metavar="STEPS", help="With --profile: trace these, as in 2 or 2,3; the default is the first after warm-up."),
+    ] = None,
+    profile_with: Annotated[
+        list[str], typer.Option(metavar="EXTRA", help="With --profile: shapes, stack or memory in the traces too, slower and larger.")
+    ] = [],  # noqa: B006
+    allow_busy: Annotated[
+        bool, typer.Option("--allow-busy", help="Measure at once, also where others use the machine or its GPUs; the record says so.")
+    ] = False,
+    require_quiet: Annotated[
+        bool,
+        typer.Option("--require-quiet", help="Refuse (exit code 6) on a busy CPU too, after a wait of 60 s, and not only on a busy GPU."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Complete the suite's latest campaign; what finished is not repeated.")] = False,
     campaign_id: Annotated[str | None, typer.Option("--campaign", help="With --resume: this campaign instead of the latest.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print ledger, native configuration and launch command, and stop.")] = False,
@@ -60,15 +80,22 @@ def run(
     rlmbench run gsm8k_grpo -f trl --dry-run
     rlmbench run gsm8k_grpo -f all --repeats 2
     rlmbench run gsm8k_grpo -f verl --native my_verl.yaml
+    rlmbench run gsm8k_grpo -f trl --profile
     rlmbench run gsm8k_grpo --resume
     """
     from rlmbench.adapter import installed_adapters
-    from rlmbench.runner.cells import Request, check_devices, make_plan
+    from rlmbench.runner.cells import EXTRAS, Request, check_devices, make_plan
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device {device}: give cpu or cuda")
     if campaign_id and not resume:
         raise UserError("--campaign goes with --resume")
+    if allow_busy and require_quiet:
+        raise UserError("--allow-busy or --require-quiet: give one of them")
+    if (profile_steps or profile_with) and not profile:
+        raise UserError(f"--profile-{'steps' if profile_steps else 'with'} goes with --profile")
+    if unknown := [extra for extra in profile_with if extra not in EXTRAS]:
+        raise UserError(f"--profile-with {unknown[0]}{did_you_mean(unknown[0], EXTRAS)}: give one of {', '.join(EXTRAS)}")
     asked = Request(
         suite,
         tuple(framework),
@@ -81,10 +108,16 @@ def run(
         ray_address,
         str(results),
         str(reports),
+        profile,
+        _steps(profile_steps) if profile_steps else (),
+        tuple(dict.fromkeys(profile_with)),
+        tuple(dict.fromkeys(variant)),
+        "allow" if allow_busy else "refuse" if require_quiet else "",
     )
     campaign = _resumed(asked, results, campaign_id, given=(scale, repeats)) if resume else None
     if campaign:
-        asked = replace(campaign.request, results=asked.results, reports=asked.reports)
+        when_busy = asked.when_busy or campaign.request.when_busy
+        asked = replace(campaign.request, results=asked.results, reports=asked.reports, when_busy=when_busy)
     elif not asked.frameworks:
         raise UserError(f"give at least one --framework ({', '.join(sorted(installed_adapters()))}), or --framework all")
     plan = make_plan(asked, force_scale=dry_run)
@@ -111,12 +144,16 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
         for name, wanted, had in (
             ("--framework", asked.frameworks or None, planned.frameworks),
             ("--scale", scale, planned.scale),
+            ("--variant", asked.variants or None, planned.variants),
             ("--set", asked.overrides or None, planned.overrides),
             ("--repeats", repeats, planned.repeats),
             ("--device", asked.device, planned.device),
             ("--python", asked.python, planned.python),
             ("--native", asked.native or None, planned.native),
             ("--ray-address", asked.ray_address, planned.ray_address),
+            ("--profile", asked.profile or None, planned.profile),
+            ("--profile-steps", asked.profile_steps or None, planned.profile_steps),
+            ("--profile-with", asked.profile_with or None, planned.profile_with),
         )
         if wanted is not None and wanted != had
     ]
@@ -128,6 +165,13 @@ def _resumed(asked: Request, results: Path, campaign_id: str | None, given: tupl
     if running := running_run(results, campaign):
         raise UserError(f"campaign {campaign.campaign_id} is still at work on {running.id}: wait for its end, or stop it first")
     return campaign
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(number) for number in text.split(",")}))
+    except ValueError:
+        raise UserError(f"--profile-steps {text}: give step numbers, as in 2 or 2,3") from None
 
 
 def _check_place(folder: Path, option: str) -> None:
@@ -146,6 +190,16 @@ def _said(value: object) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
+
+
+def _notes(plan: Plan) -> list[str]:
+    """What frameworks' adapters say of their translations, a line each."""
+    parts = [(name, part.translation) for one in plan.each for name, part in one.parts.items() if not part.translation.unsupported]
+    return [f"{name}: note: {line}" for name, told in parts for line in filter(None, (told.simulated, *told.untested))]
+
+
+def _then(plan: Plan) -> str:
+    return f", then {_runs(len(plan.then.cells))} under torch.profiler" if plan.then else ""
 
 
 def _print_plan(plan: Plan, as_json: bool) -> int:
@@ -168,11 +222,13 @@ def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports:
     from rlmbench.runner.progress import open_progress
 
     with open_progress(quiet) as progress:
-        progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {_runs(len(plan.cells))}")
-        for name, part in plan.parts.items():
-            for line in part.translation.untested:
-                progress.message(f"{name}: note: {line}")
-        environments = {name: _environment(plan, name, progress) for name in plan.parts}
+        progress.message(f"{plan.suite} at {plan.scale} ({plan.scale_reason}) on {plan.device}: {_runs(len(plan.cells))}{_then(plan)}")
+        for line in plan.left_out:
+            progress.message(f"left out: {line}")
+        for line in dict.fromkeys(_notes(plan)):
+            progress.message(line)
+        needed = {(cell.framework, plan.of(cell).parts[cell.framework].spec.name): (plan.of(cell), cell) for cell in plan.cells}
+        environments = {key: _environment(one, cell.framework, progress) for key, (one, cell) in needed.items()}
         if campaign is None:
             campaign = new_campaign(plan.suite, plan.request)
             save(campaign, results)
@@ -189,6 +245,8 @@ def _run_campaign(plan: Plan, campaign: Campaign | None, results: Path, reports:
         discard_output()
     if interrupts.asked:
         return EXIT_INTERRUPTED if interrupts.signal == signal.SIGINT else EXIT_TERMINATED
+    if len(summaries) < len(plan.passes):
+        return EXIT_BUSY
     return EXIT_OK if summaries and all(summary.status == "ok" for summary in summaries) else EXIT_RUN_FAILED
 
 
@@ -213,39 +271,53 @@ def _environment(plan: Plan, framework: str, progress: Progress) -> Environment:
 
 
 def _run_cells(
-    plan: Plan,
-    environments: dict[str, Environment],
+    asked: Plan,
+    environments: dict[tuple[str, str], Environment],
     campaign: Campaign,
     results: Path,
     reports: Path,
     progress: Progress,
     interrupts: Interrupts,
 ) -> list[RunSummary]:
-    """Every cell in order; each run's page is written as soon as it ends."""
-    from rlmbench.report.html import write_run_page
+    """Every cell in order, then the profile pass; each run's page is written as soon as it ends."""
     from rlmbench.report.line import one_line
     from rlmbench.runner.campaign import finished_run
     from rlmbench.runner.execute import cell_hash, execute, summarized
+    from rlmbench.runner.preconditions import NotQuiet
 
-    summaries: list[RunSummary] = []
-    for number, cell in enumerate(plan.cells, start=1):
+    made: list[tuple[Run, RunSummary]] = []
+    for number, (plan, cell) in enumerate(asked.passes, start=1):
         if interrupts.asked:
             break
-        environment = environments[cell.framework]
-        progress.run(f"{cell.framework} {number}/{len(plan.cells)}")
+        environment = environments[cell.framework, plan.parts[cell.framework].spec.name]
+        progress.run(f"{cell.framework} {cell.variant} {number}/{len(asked.passes)}".replace("  ", " "))
         done = finished_run(results, campaign, cell, cell_hash(plan, cell, environment))
         if done is not None:
             progress.finish(f"finished before ({done.id})")
-            summaries.append(summarized(done))
+            made.append((done, summarized(done)))
             continue
-        ended = execute(plan, cell, environment, campaign, results, progress, interrupts)
+        try:
+            ended = execute(plan, cell, environment, campaign, results, progress, interrupts)
+        except NotQuiet as error:
+            if not made:
+                raise
+            progress.finish(f"not started: {error}")
+            break
         progress.phase("writing the report")
-        write_run_page(ended.run, ended.summary, ended.run.path / "report.html")
-        reports.mkdir(parents=True, exist_ok=True)
-        write_run_page(ended.run, ended.summary, reports / f"{ended.run.id}.html")
+        made.append((ended.run, ended.summary))
+        of_framework = [one for one in made if one[1].framework == cell.framework]
+        _write_pages(of_framework if plan.profile else made[-1:], reports)  # the pages of what was measured tell of its profile
         progress.finish(one_line(ended.summary))
-        summaries.append(ended.summary)
-    return summaries
+    return [summary for _, summary in made]
+
+
+def _write_pages(made: Sequence[tuple[Run, RunSummary]], reports: Path) -> None:
+    from rlmbench.report.html import write_run_page
+
+    reports.mkdir(parents=True, exist_ok=True)
+    for run, summary in made:
+        write_run_page(run, summary, run.path / "report.html")
+        write_run_page(run, summary, reports / f"{run.id}.html")
 
 
 def _print_results(plan: Plan, summaries: list[RunSummary], reports: Path, as_json: bool) -> None:
@@ -254,14 +326,21 @@ def _print_results(plan: Plan, summaries: list[RunSummary], reports: Path, as_js
     from rlmbench.report.terminal import print_runs
 
     print_runs(summaries, console(sys.stderr if as_json else sys.stdout))
+    if plan.variants:
+        from rlmbench.records import load
+        from rlmbench.report.sweep import print_sweep
+        from rlmbench.whatif.sweep import rows
+
+        print_sweep(rows([(load(summary.path), summary) for summary in summaries]), console(sys.stderr if as_json else sys.stdout))
     lines = [f"report: {reports / f'{summary.id}.html'}" for summary in summaries]
     finished = sum(summary.status == "ok" for summary in summaries)
-    if len({(summary.framework, summary.division) for summary in summaries}) > 1:
-        lines.append(f"compare: {shlex.join(['rlmbench', 'compare', *(summary.path for summary in summaries)])}")
-    if finished < len(plan.cells):
-        lines.append(f"{finished} of {_runs(len(plan.cells))} finished")
+    measured = [summary for summary in summaries if summary.run_pass == "measure"]
+    if len({(summary.framework, summary.variant, summary.division) for summary in measured}) > 1:
+        lines.append(f"compare: {shlex.join(['rlmbench', 'compare', *(summary.path for summary in measured)])}")
+    if finished < len(plan.passes):
+        lines.append(f"{finished} of {_runs(len(plan.passes))} finished")
         # What a configuration forbids it forbids again; everything else is worth another try.
-        if len(summaries) < len(plan.cells) or any(summary.failure_class not in (None, "configuration", "audit") for summary in summaries):
+        if len(summaries) < len(plan.passes) or any(summary.failure_class not in (None, "configuration", "audit") for summary in summaries):
             lines[-1] += f"; complete with: {plan.request.resume_command()}"
     print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
     if as_json:

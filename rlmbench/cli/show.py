@@ -32,13 +32,17 @@ def show(
 
     from rlmbench.cli.output import console, print_json
     from rlmbench.metrics import document
+    from rlmbench.report.sweep import print_sweep
     from rlmbench.report.terminal import print_run_detail
     from rlmbench.runner.execute import summarized
+    from rlmbench.whatif.guidelines import advised
+    from rlmbench.whatif.sweep import rows
 
-    summaries = [summarized(run) for run in found]
+    summaries = [advised(run, summarized(run)) for run in found]
     if as_json:
         print_json(document(summaries))
         return EXIT_OK
     for run, summary in zip(found, summaries, strict=True):
         print_run_detail(run, summary, console(sys.stdout), whole_ledger=ledger)
+    print_sweep(rows(list(zip(found, summaries, strict=True))), console(sys.stdout))
     return EXIT_OK

@@ -21,7 +21,7 @@ def timeline(
     ] = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
 ) -> int:
-    """Write a run as one trace: every process, its stages, steps, memory, optimizer steps and losses.
+    """Write a run as one trace: every process, its stages, steps, memory, optimizer steps and losses; hosts and devices as counters.
 
     Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.
 

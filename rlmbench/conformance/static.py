@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlmbench.adapter import Adapter, Fidelity, RunInputs, Translation
 from rlmbench.conformance.finding import Finding, finding
+from rlmbench.environment.lockfiles import HASHED, requirement_lines
 from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.load import build_experiment, load_suite, suite_files
@@ -24,6 +25,7 @@ from rlmbench.ledger import missing
 from rlmbench.metrics.learning import NATIVE_SANITY
 from rlmbench.probe import INJECT
 from rlmbench.records.vocabulary import STAGES, STARTUP
+from rlmbench.taxonomy import disagreements
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def static_checks(adapter: Adapter) -> Iterator[Finding]:
     yield finding("a suite runs on a CPU", [] if on_cpu else ["every tiny cell is refused"], ", ".join(on_cpu))
     yield finding("the run is asked to prove what it is", list(_without_facts(runnable)), "expected facts with each translation")
     yield finding("launch says what to start", list(_bad_launches(adapter, runnable)), f"for {len(runnable)} experiments")
+    yield finding("stated techniques are those of the translation", [] if raised else disagreements(adapter), "docs/taxonomy.md")
     yield _hooks(adapter)
     yield finding("native figures are explained", _bad_native_metrics(adapter), f"{len(adapter.native_metrics())} of the framework's own")
 
@@ -75,8 +78,14 @@ def _environments(adapter: Adapter) -> Finding:
         if spec.device not in ("cpu", "cuda"):
             wrong.append(f"{name}: device is cpu or cuda")
         wrong += [f"{name}: no {file} in {spec.lock_dir}" for file in ("requirements.txt",) if not (spec.lock_dir / file).is_file()]
-        wrong += [f"{name}: no {what}" for what in ("summary", "check_imports", "versions") if not getattr(spec, what)]
+        needed = ("summary", "check_imports", *(("versions",) if _locks_something(spec.lock_dir) else ()))
+        wrong += [f"{name}: no {what}" for what in needed if not getattr(spec, what)]
     return finding("environments have lock files", wrong if seen else ["no environment"], ", ".join(seen))
+
+
+def _locks_something(lock_dir: Path) -> bool:
+    """An environment of nothing but Python has no version to promise."""
+    return not (lock_dir / HASHED).is_file() or bool(requirement_lines(lock_dir / HASHED))
 
 
 def shipped_cases() -> Iterator[Case]:
@@ -84,7 +93,9 @@ def shipped_cases() -> Iterator[Case]:
     for path in sorted(suite_files()):
         suite = load_suite(path)
         for scale, settings in suite.scales.items():
-            yield Case(f"{suite.name} at {scale}", build_experiment(suite, scale), "cuda" if settings.devices else "cpu")
+            for variant in ("", *suite.variants_at(scale)):
+                name = f"{suite.name}{variant and f' {variant}'} at {scale}"
+                yield Case(name, build_experiment(suite, scale, variant=variant), "cuda" if settings.devices else "cpu")
 
 
 def variations() -> Iterator[Case]:

@@ -100,22 +100,9 @@ def _build(spec: EnvironmentSpec, folder: Path, lock: int, log: TextIO, progress
         run(Command([sys.executable, "-c", _REMOVE, str(folder)], "removing the earlier build", pip.environment()))
     progress("creating the virtual environment")
     venv.create(folder, symlinks=True)
-    if not pip.copy_into(python):
-        run(Command([str(python), "-m", "ensurepip"], "installing pip", pip.environment()))
-    unhashed = requirement_lines(spec.lock_dir / UNHASHED)
-    names = ", ".join(line.partition(" ")[0] for line in unhashed)
-
-    def install(what: str, *arguments: str) -> Command:
-        return Command(pip.install_command(python, *arguments), f"installing {what}", pip.environment(), pip.phase)
-
-    hashed = requirement_lines(spec.lock_dir / HASHED)
-    by_hash = install(f"{len(hashed)} locked packages", "--no-deps", "--require-hashes", "-r", str(spec.lock_dir / HASHED))
-    run(by_hash, *([install(names, "--no-deps", *unhashed)] if unhashed else []))
-    if unhashed:
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
-            constraints.write("\n".join(hashed) + "\n")
-            constraints.flush()
-            run(install(f"what {names} needs besides", "-c", constraints.name, *unhashed))
+    hashed, unhashed = requirement_lines(spec.lock_dir / HASHED), requirement_lines(spec.lock_dir / UNHASHED)
+    if hashed or unhashed:
+        _install(spec, python, hashed, unhashed, run)
     finding = _inspect(spec, python, run)
     if wrong := problems(finding, spec) + differences(finding, spec):
         raise EnvironmentFailure(f"{spec.name} for {spec.device} was built but cannot be used: {'; '.join(wrong)}")
@@ -130,6 +117,24 @@ def _build(spec: EnvironmentSpec, folder: Path, lock: int, log: TextIO, progress
     cache.finish(folder, environment)
     progress(f"{spec.name} for {spec.device} is ready after {environment.build_s:.0f} s")
     return environment
+
+
+def _install(spec: EnvironmentSpec, python: Path, hashed: list[str], unhashed: list[str], run: Callable[..., list[list[str]]]) -> None:
+    """Install the locked packages, and what those without hashes need besides."""
+    if not pip.copy_into(python):
+        run(Command([str(python), "-m", "ensurepip"], "installing pip", pip.environment()))
+    names = ", ".join(line.partition(" ")[0] for line in unhashed)
+
+    def install(what: str, *arguments: str) -> Command:
+        return Command(pip.install_command(python, *arguments), f"installing {what}", pip.environment(), pip.phase)
+
+    by_hash = install(f"{len(hashed)} locked packages", "--no-deps", "--require-hashes", "-r", str(spec.lock_dir / HASHED))
+    run(by_hash, *([install(names, "--no-deps", *unhashed)] if unhashed else []))
+    if unhashed:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+            constraints.write("\n".join(hashed) + "\n")
+            constraints.flush()
+            run(install(f"what {names} needs besides", "-c", constraints.name, *unhashed))
 
 
 def _inspect(spec: EnvironmentSpec, python: Path, run: Callable[..., list[list[str]]]) -> Finding:

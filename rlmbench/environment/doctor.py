@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Protocol
 
-from rlmbench.environment import host
+from rlmbench.environment import ceilings, host
 from rlmbench.environment.cache import State, cache_root
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -30,9 +29,25 @@ class Fact:
         return {name: value for name, value in asdict(self).items() if name != "shown"}
 
 
-def examine(states: Iterable[State]) -> list[Fact]:
-    """Every fact about this machine, given the environments that adapters know."""
-    return [*_machine(), *_gpus(), *_torch_profiler(states), *_process_tools(), _browser()]
+class Told(Protocol):
+    """What a collector says that it can measure (rlmbench.collectors.capability); `device` is None for the host."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def available(self) -> bool: ...
+
+    @property
+    def reason(self) -> str | None: ...
+
+    @property
+    def device(self) -> str | None: ...
+
+
+def examine(states: Iterable[State], collected: Iterable[Told] = ()) -> list[Fact]:
+    """Every fact about this machine, given the environments that adapters know and what collectors say."""
+    return [*_machine(), *_gpus(), *_collectors(collected), *_torch_profiler(states), _ceilings(), *_process_tools(), _browser()]
 
 
 def _present(name: str, value: str | int | float, shown: str | None = None) -> Fact:
@@ -89,12 +104,30 @@ def _torch_profiler(states: Iterable[State]) -> list[Fact]:
     return found
 
 
+def _ceilings() -> Fact:
+    measured = ceilings.kept(host.default_device())
+    if not measured:
+        return _absent("ceilings", "not measured on this machine, so MFU and MBU are against data sheets alone: rlmbench doctor --ceilings")
+    return _present("ceilings", len(measured), ceilings.shown(measured))
+
+
+def _collectors(collected: Iterable[Told]) -> list[Fact]:
+    """What is sampled beside a run. A device's name stands behind what is told of it."""
+    found = []
+    without = "; without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"
+    for told in collected:
+        name = f"collector {told.name}" + (f" {told.device}" if told.device else "")
+        found.append(
+            _present(name, told.reason or "sampled", told.reason or "")
+            if told.available
+            else _absent(name, (told.reason or "unknown") + (without if told.name == "nvml" else ""))
+        )
+    return found
+
+
 def _process_tools() -> list[Fact]:
-    smaps = Path("/proc/self/smaps_rollup")
     subreaper = host.subreaper_reason()
-    readable = os.access(smaps, os.R_OK)
     return [
-        _present("pss", "proc", str(smaps)) if readable else _absent("pss", f"{smaps} cannot be read, so memory is shown as RSS"),
         _absent("subreaper", subreaper) if subreaper else _present("subreaper", "prctl", "orphaned descendants are adopted and ended"),
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.experiment.models import Experiment, Suite, merge
@@ -91,6 +92,8 @@ def check_suite(path: Path) -> tuple[Suite | None, list[str]]:
         for name, scale in suite.scales.items():
             experiment, problems = validate(Experiment, merge(suite.experiment, scale.experiment))
             found |= {_in_scale(document, name, problem) for problem in problems}
+            for variant, settings in suite.variants_at(name).items() if experiment is not None else ():
+                found |= _in_variant(document, name, variant, merge(merge(suite.experiment, scale.experiment), settings))
             if experiment is not None and scale.devices and experiment.devices != scale.devices:
                 devices: KeyPath = ("scales", name, "devices")
                 found.add(
@@ -101,13 +104,17 @@ def check_suite(path: Path) -> tuple[Suite | None, list[str]]:
     return suite, []
 
 
-def build_experiment(suite: Suite, scale: str, overrides: Sequence[str] = ()) -> Experiment:
+def build_experiment(suite: Suite, scale: str, overrides: Sequence[str] = (), variant: str = "") -> Experiment:
     """The experiment that `suite` describes at `scale`, with ``key.path=value`` settings from the command line.
 
+    With `variant` that of the suite's sweep; without, what its variants are laid over.
+
     Raises:
-        UserError: unknown scale, unknown key, or a value that does not fit; the message names the setting.
+        UserError: unknown scale or variant, unknown key, or a value that does not fit; the message names the setting.
     """
     base = merge(suite.experiment, require_scale(suite, scale).experiment)
+    if variant:
+        base = merge(base, suite.variants_at(scale)[variant])
     experiment, problems = validate(Experiment, apply_overrides(base, overrides))
     if experiment is None:
         raise UserError(_blame(problems[0], overrides))
@@ -123,6 +130,19 @@ def _in_scale(document: Document, scale: str, problem: Problem) -> tuple[int, st
             if (*place, *problem.path[:length]) in document.lines:
                 return document.line((*place, *problem.path[:length])), f"{dotted((*place, *problem.path))}: {problem.message}"
     return document.line(own), f"{dotted((*own, *problem.path))}: {problem.message}"
+
+
+def _in_variant(document: Document, scale: str, variant: str, settings: dict[str, Any]) -> set[tuple[int, str]]:
+    """Line and text of each problem of a variant, in the suite's sweep or the scale's."""
+    _, problems = validate(Experiment, settings)
+    places: tuple[KeyPath, ...] = (("scales", scale, "sweep", variant), ("sweep", variant))
+    found = set()
+    for problem in problems:
+        own = next((place for place in places if (*place, *problem.path) in document.lines), None)
+        place = own or next(place for place in places if place in document.lines)
+        line = document.line((*place, *problem.path)) if own else document.line(place)
+        found.add((line, f"{dotted((*place, *problem.path))}: {problem.message}"))
+    return found
 
 
 def _blame(problem: Problem, overrides: Sequence[str]) -> str:

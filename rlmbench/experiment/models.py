@@ -239,6 +239,9 @@ class Measurement(Strict):
     wall_timeout_s: PositiveFloat = Field(3600.0, description="The cell is ended after this long.")
     stall_timeout_s: PositiveFloat = Field(300.0, description="The cell is ended after this long without span, output or CPU time.")
     probe: bool = Field(True, description="Record spans. Off only to measure the probe's own cost.")
+    collector_interval_s: Annotated[float, Field(ge=0.01)] | None = Field(
+        0.1, description="Seconds between two samples of devices and host by the collector beside the run; null is no collector."
+    )
     synchronize_stages: bool = Field(
         True, description="Wait for the GPU at stage boundaries, so that a stage's seconds are its own. No effect on a CPU."
     )
@@ -298,12 +301,19 @@ class Experiment(Strict):
         return self
 
 
+VariantName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+
+
 class Scale(Strict):
     """One size of a suite: what it needs, and the settings it lays over the suite's base."""
 
     devices: NonNegativeInt = Field(description="GPUs the scale is written for; 0 is a CPU.")
     device_memory_gib: NonNegativeFloat = Field(0, description="Memory each of them needs, as far as known.")
     experiment: dict[str, Any] = Field(default_factory=dict, description="Laid over the suite's `experiment`, key by key.")
+    sweep: dict[VariantName, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Variants of this scale by name: settings laid over the scale's; each is run as a cell of its own.",
+    )
 
 
 ScaleName = Literal["tiny", "small", "base", "large"]
@@ -317,11 +327,18 @@ class Suite(Strict):
     description: str
     sources: list[str] = Field(description="Where the parameters were published.")
     experiment: dict[str, Any] = Field(description="Settings shared by all scales.")
+    sweep: dict[VariantName, dict[str, Any]] = Field(
+        default_factory=dict, description="Variants at every scale by name; a scale's own `sweep` is laid over them, key by key."
+    )
     scales: dict[ScaleName, Scale]
 
     def experiment_at(self, scale: str) -> Experiment:
         """The validated experiment at `scale`: the suite's base with the scale's settings laid over it."""
         return Experiment.model_validate(merge(self.experiment, self.scales[scale].experiment))  # type: ignore[index]
+
+    def variants_at(self, scale: str) -> dict[str, dict[str, Any]]:
+        """Variant -> its settings at `scale`, to be laid over those of the scale; empty for a suite that is no sweep."""
+        return merge(self.sweep, self.scales[scale].sweep)  # type: ignore[index]
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

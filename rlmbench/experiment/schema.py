@@ -17,6 +17,9 @@ def suite_schema() -> dict[str, Any]:
     part = _optional(Experiment.model_json_schema())
     definitions = {**suite.pop("$defs"), **part.pop("$defs"), "Experiment": part}
     for holder in (suite, definitions["Scale"]):
+        (pattern,) = holder["properties"]["sweep"]["patternProperties"]
+        holder["properties"]["sweep"]["patternProperties"][pattern] = {"$ref": "#/$defs/Experiment"}
+        holder["properties"]["sweep"]["additionalProperties"] = False
         described = holder["properties"]["experiment"]
         about = {key: described[key] for key in ("description", "default") if key in described}
         holder["properties"]["experiment"] = {"$ref": "#/$defs/Experiment", **about}

@@ -15,9 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlmbench.files import write_atomically
 from rlmbench.metrics.audit import Audit
-from rlmbench.metrics.idle import LongTail, RoleWaiting
+from rlmbench.metrics.efficiency import Efficiency
+from rlmbench.metrics.idle import Bubbles, LongTail, RoleWaiting
 from rlmbench.metrics.learning import LogprobDifference, NativeMean
 from rlmbench.metrics.native import NativeFigure
+from rlmbench.metrics.profile import ProfileFigures
 from rlmbench.metrics.statistics import Estimate
 from rlmbench.metrics.work import LengthStats
 from rlmbench.records.manifest import Failure, Status
@@ -147,11 +149,183 @@ class WorkerFigures(Figures):
     skew: float | None
 
 
+class DeviceIdle(Figures):
+    """One device's idle time over the measured steps, by name; each a share of 1 and null where it was not measured."""
+
+    device: str
+    node: str | None = Field(description="Null for a device that only a trace knows.")
+    role_waiting: float | None = Field(description="No process bound to the device runs a stage, by spans.")
+    bubbles: Bubbles | None = Field(default=None, description="Stretches of at least 1 ms of that.")
+    low_sm: float | None = Field(description="1 - mean SM active, by the device's own counters (GPM).")
+    no_kernel: float | None = Field(default=None, description="1 - union of kernels and copies over the window, by the profile pass.")
+    exposed_communication: float | None = Field(
+        default=None, description="Communication kernels that no compute kernel covers, over the window, by the profile pass."
+    )
+
+
 class Idle(Figures):
-    """Waiting by the processes' spans. Not a device's idle time: that needs collectors and traces, and `absent` says so."""
+    """Idle time under its five names. The first is per role, by spans; the others are means over devices, or over nodes."""
 
     roles: list[RoleWaiting] = Field(description="One per role whose processes recorded stages. A driver that trains nothing is left out.")
     tail: LongTail | None = Field(description="Where the framework generates each sample by itself, in step with training.")
+    no_kernel: float | None = None
+    exposed_communication: float | None = None
+    low_sm: float | None = None
+    cpu_idle: float | None = Field(default=None, description="1 - CPU seconds of the run's processes / (cores x window), over all nodes.")
+    devices: list[DeviceIdle] = []
+
+
+class Amount(Figures):
+    """What a counter gained per measured step, interpolated linearly between its readings.
+
+    `low` and `high` bound it, whatever happened between two readings: a stretch between readings that lies in the stage only in part
+    counts as nothing in `low` and in full in `high`.
+    """
+
+    value: float
+    low: float
+    high: float
+    resolved: bool = Field(description="At least one whole stretch between two readings lies within; else it is interpolation alone.")
+
+
+class Level(Figures):
+    """A gauge over stretches of time: mean weighted by time, and highest reading. None of them without a reading there."""
+
+    mean: float
+    peak: float
+    readings: int
+
+
+class HostStage(Figures):
+    """A stage on one node: while any of the run's processes there runs it."""
+
+    seconds: float = Field(description="Per measured step.")
+    cpu_s: Amount | None = Field(description="CPU seconds of the process tree.")
+    cpu_idle: float | None = Field(description="1 - CPU seconds / (cores x the stage's seconds).")
+    rss_bytes: Level | None = Field(description="Resident sets of the process tree, added up: shared pages count once in each.")
+    pss_bytes: Level | None = Field(description="The same with shared pages divided among those that share them; read rarely.")
+
+
+class HostFigures(Figures):
+    """One node over the measured steps, by the collector that ran there. Amounts are per measured step."""
+
+    node: str
+    cores: int | None
+    processes: int | None = Field(description="Most processes of the run at once.")
+    cpu_s: Amount | None = Field(description="CPU seconds of the run's process tree, ended processes included.")
+    cpu_idle: float | None = Field(description="1 - CPU seconds / (cores x step).")
+    others_cpu_cores: float | None = Field(
+        description="Cores kept busy by everything else on the node: its busy time less the tree's, over the steps' time."
+    )
+    load_1min: Level | None
+    memory_used_bytes: Level | None = Field(description="The node as a whole.")
+    rss_bytes: Level | None
+    pss_bytes: Level | None
+    read_bytes: float | None = Field(description="From storage, per step.")
+    write_bytes: float | None = Field(description="To storage, per step.")
+    voluntary_switches: float | None = Field(description="Context switches per step.")
+    involuntary_switches: float | None
+    rss_growth_bytes_per_step: Estimate | None = Field(description="Slope of the last reading of each measured step.")
+    pss_growth_bytes_per_step: Estimate | None
+    stages: dict[str, HostStage]
+
+
+class ProcessFigures(Figures):
+    """One process that the probe entered, by readings of about one a second; amounts are per measured step."""
+
+    process: str
+    role: str | None
+    rank: int | None
+    pid: int
+    node: str
+    devices: list[str] = Field(description="Those bound to it, by its own fact or by the device's list of processes.")
+    cpu_s: Amount | None
+    rss_bytes: Level | None
+    pss_bytes: Level | None
+    read_bytes: float | None
+    write_bytes: float | None
+    voluntary_switches: float | None
+    involuntary_switches: float | None
+    threads: int | None = Field(description="Most at once.")
+    device_memory_bytes: Level | None = Field(description="Over its devices, as they list it.")
+
+
+class DeviceStage(Figures):
+    """A stage on one device: while any process bound to the device runs it. `idle` is not here: see `low_sm` and docs/metrics.md."""
+
+    seconds: float = Field(description="Per measured step.")
+    energy_j: Amount | None
+    power_w: Level | None
+    memory_used_bytes: Level | None = Field(description="The device as a whole, whoever uses it.")
+    nvml_kernel_present: float | None = Field(
+        description="Mean of NVML's utilization.gpu: share of time in which some kernel was there, of any size. Not busy."
+    )
+    low_sm: float | None
+    tensor_active: float | None
+    dram_active: float | None
+    throttled_share: float | None
+
+
+class DeviceFigures(Figures):
+    """One device over the measured steps, by its node's collector. Amounts are per measured step."""
+
+    device: str = Field(description="UUID.")
+    node: str
+    processes: list[str] = Field(description="The run's processes bound to it.")
+    bound_by: Literal["pid", "fact", "driver"] = Field(
+        description="How stages were attributed: by the device's list of processes, by the processes' own fact, or, without either, by the driver's stages."
+    )
+    role_waiting: float | None = Field(description="Share of the measured time in which no process bound to it runs a stage.")
+    bubbles: Bubbles | None = Field(default=None, description="Stretches of at least 1 ms of that.")
+    energy_j: Amount | None
+    energy_source: Literal["counter", "power"] | None = Field(
+        description="The device's total energy counter, or the integral of power readings."
+    )
+    energy_resolution_s: float | None = Field(description="Median time between two readings of it that differ.")
+    power_w: Level | None
+    memory_used_bytes: Level | None
+    memory_growth_bytes_per_step: Estimate | None
+    nvml_kernel_present: float | None
+    sm_active: float | None
+    low_sm: float | None = Field(description="1 - mean SM active.")
+    sm_occupancy: float | None
+    tensor_active: float | None
+    dram_active: float | None
+    sm_clock_min_hz: float | None
+    sm_clock_median_hz: float | None
+    memory_clock_median_hz: float | None
+    throttled_share: float | None = Field(description="Share of time with a slowdown for heat or by the hardware.")
+    power_capped_share: float | None = Field(description="Share of time at the device's own power limit, which is no fault.")
+    throttle_reasons: dict[str, float] = Field(description="Reason that the device gave for its clock -> share of time.")
+    temperature_max_c: float | None
+    pcie_rx_bytes_per_s: float | None = Field(description="Mean of readings, each NVML's rate over some 20 ms.")
+    pcie_tx_bytes_per_s: float | None
+    nvlink_rx_bytes: float | None = Field(description="Per step.")
+    nvlink_tx_bytes: float | None
+    stages: dict[str, DeviceStage]
+
+
+class Energy(Figures):
+    """Of all the run's devices. Stages that run at once are both counted: stages + no_stage - overlap = j_per_step."""
+
+    devices: int
+    source: Literal["counter", "power", "both"]
+    j_per_step: Amount
+    j_per_1000_response_tokens: float | None
+    stages_j: dict[str, Amount]
+    no_stage_j: Amount | None = Field(description="While no process bound to the device ran a stage.")
+    overlap_j: float | None
+
+
+class CollectorFigures(Figures):
+    """The collector itself on one node."""
+
+    node: str
+    interval_s: float | None = Field(description="Planned time between two readings.")
+    resolution_s: float | None = Field(description="Median time between two readings, as it was.")
+    readings: int
+    late_ticks: int | None
+    cpu_share: float | None = Field(description="Its own CPU seconds over the time it ran: share of one core.")
 
 
 class MissingHook(Figures):
@@ -176,6 +350,20 @@ class Startup(Figures):
     stages_s: dict[str, float] = Field(description="By the names of the startup spans, or their stage.")
 
 
+class Guideline(Figures):
+    """A guideline whose figure the run recorded. Filled by rlmbench.whatif.guidelines, with what its simulation predicts."""
+
+    name: str
+    says: str
+    figure: str = Field(description="What `value` is.")
+    value: float
+    threshold: float = Field(description="The guideline is triggered by this value or a higher one; rlmbench's own choice.")
+    triggered: bool
+    step_s: float | None = Field(description="Simulated seconds per step as it is; null where not triggered or not simulated.")
+    predicted_step_s: float | None = Field(description="The same if the guideline is followed.")
+    prediction: str | None = Field(description="What was simulated, or why nothing was; null where not triggered.")
+
+
 class RunSummary(Figures):
     """One run."""
 
@@ -184,7 +372,11 @@ class RunSummary(Figures):
     suite: str
     scale: str
     framework: str
+    variant: str = Field(default="", description="Of the suite's sweep; empty for a suite that is none.")
     division: str = Field(description="matched: every framework was given the same. tuned: with settings of the user's own.")
+    run_pass: str = Field(
+        default="measure", description="measure, or profile: torch.profiler watched this run and slowed it, so that it is no repetition."
+    )
     status: Status
     failure_class: str | None
     failure: Failure | None
@@ -214,13 +406,28 @@ class RunSummary(Figures):
         description="Per stage and role, the spread over processes; empty for a single process. A driver that trains nothing is left out."
     )
     idle: Idle | None = Field(
-        default=None, description="role_waiting, bubbles and the long tail; null in records of before it was derived."
+        default=None, description="Idle time by its five names, bubbles and the long tail; null in records of before it was derived."
+    )
+    host: list[HostFigures] = Field(default=[], description="One per node with a collector.")
+    processes: list[ProcessFigures] = Field(default=[], description="CPU, memory and I/O of each process that the probe entered.")
+    devices: list[DeviceFigures] = Field(default=[], description="One per device that the run held.")
+    energy: Energy | None = Field(default=None, description="Of the run's devices; null on a CPU and on MIG.")
+    collectors: list[CollectorFigures] = Field(default=[], description="What collecting cost, and how finely it resolved.")
+    efficiency: Efficiency | None = Field(
+        default=None,
+        description="FLOPs, MFU, HFU, MBU and the step's least time, by rlmbench's cost model; null where the model is unknown.",
+    )
+    profile: ProfileFigures | None = Field(
+        default=None, description="Of a profile pass: what its traces show; null for a run that measured."
     )
     hooks: Hooks
     probe_overhead: float | None = Field(description="Median over the measured steps of the probe's own time over the step's.")
     damaged_lines: int = Field(description="Lines of the event files that could not be read.")
     steps: list[StepFigures]
     violations: list[str] = Field(description="Invariants that this record breaks; empty for a sound one.")
+    guidelines: list[Guideline] | None = Field(
+        default=None, description="Guidelines with their figures, those triggered first; null where they were not looked at."
+    )
     absent: dict[str, str] = Field(description="Figure -> why it is null or empty.")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rlmbench.metrics.stages import Interval, Window, gaps, innermost_segments, merged
+from rlmbench.metrics.stages import Interval, Segment, Window, gaps, innermost_segments, merged
 from rlmbench.records.frames import plain_rows
 from rlmbench.records.vocabulary import STARTUP
 
@@ -27,7 +27,7 @@ TAIL_PART = 10
 
 @dataclass(frozen=True)
 class Bubbles:
-    """Stretches of at least 1 ms in which no process of the role runs a stage. Over the end of one measured step into the next it is one.
+    """Stretches of at least 1 ms in which no process of the role, or on the device, runs a stage. Over the end of one measured step into the next it is one.
 
     `per_step` and `s_per_step`: their number and seconds over the number of measured steps. `longest_s`: of all, 0 when there is none.
     """
@@ -81,27 +81,41 @@ def roles_waiting(
         return []
     stretches = merged(((window.start_ns, window.end_ns) for window in windows), windows[0].start_ns, windows[-1].end_ns)
     of_role: dict[str, dict[str, list[Interval]]] = defaultdict(dict)
-    at_work = spans[spans["process"].isin(list(roles)) & (spans["stage"] != STARTUP) & spans["awaits"].isna()]
-    for process, of_process in at_work.groupby("process"):
-        of_role[roles[str(process)]][str(process)] = _busy(of_process, offsets_ns.get(str(process), 0))
+    for process, parts in at_work(spans[spans["process"].isin(list(roles))], offsets_ns).items():
+        of_role[roles[process]][process] = [(part.start_ns, part.end_ns) for part in parts]
     return [_waiting(role, busy, stretches, len(windows), total_ns) for role, busy in sorted(of_role.items())]
 
 
-def _busy(spans: pd.DataFrame, shift_ns: int) -> list[Interval]:
-    return [(part.start_ns + shift_ns, part.end_ns + shift_ns) for part in innermost_segments(spans) if part.stage != "wait"]
+def at_work(spans: pd.DataFrame, offsets_ns: Mapping[str, int]) -> dict[str, list[Segment]]:
+    """Process -> its innermost segments on the driver's clock: start-up aside, and without waits and spans that only await others."""
+    working = spans[(spans["stage"] != STARTUP) & spans["awaits"].isna()]
+    found = {}
+    for process, of_process in working.groupby("process"):
+        shift = offsets_ns.get(str(process), 0)
+        found[str(process)] = [
+            part._replace(start_ns=part.start_ns + shift, end_ns=part.end_ns + shift)
+            for part in innermost_segments(of_process)
+            if part.stage != "wait"
+        ]
+    return found
 
 
 def _waiting(role: str, busy: Mapping[str, list[Interval]], stretches: Sequence[Interval], steps: int, total_ns: int) -> RoleWaiting:
     idle = _idle((interval for intervals in busy.values() for interval in intervals), stretches)
-    bubbles = [ns for ns in idle if ns >= BUBBLE_NS]
     return RoleWaiting(
         role=role,
         processes=len(busy),
         busy_s=(total_ns - sum(idle)) / steps / 1e9,
         role_waiting=sum(idle) / total_ns,
         process_waiting={process: sum(_idle(intervals, stretches)) / total_ns for process, intervals in sorted(busy.items())},
-        bubbles=Bubbles(len(bubbles) / steps, sum(bubbles) / steps / 1e9, max(bubbles, default=0) / 1e9),
+        bubbles=bubbles_of(idle, steps),
     )
+
+
+def bubbles_of(idle_ns: Iterable[int], steps: int) -> Bubbles:
+    """The bubbles among stretches of waiting, given by their lengths."""
+    found = [ns for ns in idle_ns if ns >= BUBBLE_NS]
+    return Bubbles(len(found) / steps, sum(found) / steps / 1e9, max(found, default=0) / 1e9)
 
 
 def _idle(busy: Iterable[Interval], stretches: Sequence[Interval]) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import isclose
 
-from rlmbench.metrics.figures import RunSummary, StepFigures
+from rlmbench.metrics.figures import Energy, RunSummary, StepFigures
 from rlmbench.records.vocabulary import STAGES, STARTUP, SUBSTAGES
 
 _SECOND_TOLERANCE = 1e-6
@@ -17,7 +17,8 @@ def check_invariants(summary: RunSummary) -> list[str]:
     """The violations, a sentence each; empty for a sound record.
 
     Per step: stages + unattributed - overlap = step, coverage and probe share in [0, 1], known stages and substages; steps in order,
-    without overlap, each once; measured and excluded steps add up; throughput x time = work; padding share in [0, 1].
+    without overlap, each once; measured and excluded steps add up; throughput x time = work; padding share in [0, 1]; energy of stages,
+    of no stage and of overlap adds up to that of a step.
     """
     found = [sentence for step in summary.steps for sentence in _of_step(step)]
     found += _of_order(summary.steps)
@@ -31,7 +32,16 @@ def check_invariants(summary: RunSummary) -> list[str]:
     for stage, padding in summary.padding.items():
         if not _share(padding.padding_share):
             found.append(f"{stage}: {padding.valid_tokens} valid tokens exceed the {padding.computed_tokens} computed ones")
+    if summary.energy is not None:
+        found += _of_energy(summary.energy, {name for device in summary.devices for name in device.stages})
     return found
+
+
+def _of_energy(energy: Energy, stages: set[str]) -> Iterable[str]:
+    if stages == set(energy.stages_j) and energy.no_stage_j is not None and energy.overlap_j is not None:
+        total = sum(amount.value for amount in energy.stages_j.values()) + energy.no_stage_j.value - energy.overlap_j
+        if not isclose(total, energy.j_per_step.value, rel_tol=1e-6, abs_tol=1e-6):
+            yield f"stages + no stage - overlap take {total:.3f} J, but a step takes {energy.j_per_step.value:.3f} J"
 
 
 def _of_step(step: StepFigures) -> Iterable[str]:

@@ -103,13 +103,14 @@ def awaited(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: M
     such as in a poll interval that outlasts the work, it is a wait. These are the overlays. Second, the stretches in
     which one of the others runs beside the first: a stage that overlaps, and counts once.
     """
+    others_at_work = other_spans[other_spans["awaits"].isna()]  # who only awaits it as well, as other ranks do, does not run it
     overlays: list[Overlay] = []
     beside: list[Segment] = []
     for thread, start, end, stages in plain_rows(driver_spans.dropna(subset=["awaits"]), "thread", "start_ns", "end_ns", "awaits"):
         first, *others = str(stages).split()
-        running = merged(_at_work(other_spans, first, offsets_ns), start, end)
+        running = merged(_at_work(others_at_work, first, offsets_ns), start, end)
         for stage in others:
-            busy = merged(_at_work(other_spans, stage, offsets_ns), start, end)
+            busy = merged(_at_work(others_at_work, stage, offsets_ns), start, end)
             alone = [part for gap in gaps(running, start, end) for part in merged(busy, *gap)]
             overlays += [Overlay(thread, *part, stage) for part in alone]
             beside += [Segment(*part, stage, None) for shared in running for part in merged(busy, *shared)]
@@ -239,6 +240,25 @@ def _take_apart(window: Window, segments: Sequence[Segment]) -> StepStages:
     )
 
 
+def stage_unions(segments: Iterable[Segment]) -> dict[str, int]:
+    """Stage -> length of the union of its segments."""
+    by_stage: dict[str, list[Interval]] = defaultdict(list)
+    for segment in segments:
+        by_stage[segment.stage].append((segment.start_ns, segment.end_ns))
+    return _unions(by_stage)
+
+
+def generation_ns(spans: pd.DataFrame, offsets_ns: Mapping[str, int], steps: Iterable[int]) -> int:
+    """Time in which some process generates for `steps`, each by the spans that name it: of an asynchronous run, whose driver awaits only
+    what training does not hide."""
+    making = spans[(spans["stage"] == "generation") & spans["awaits"].isna()]
+    of_step: dict[int, list[Interval]] = {step: [] for step in steps}
+    for process, step, start, end in plain_rows(making[making["step"].isin(list(of_step))], "process", "step", "start_ns", "end_ns"):
+        shift = offsets_ns.get(process, 0)
+        of_step[step].append((start + shift, end + shift))
+    return sum(map(union_ns, of_step.values()))
+
+
 def _unions(intervals: Mapping[Key, list[Interval]]) -> dict[Key, int]:
     return {key: union_ns(of_key) for key, of_key in intervals.items()}
 
@@ -271,15 +291,21 @@ def check_identity(step: StepStages) -> str | None:
 
 
 def worker_busy(
-    spans: pd.DataFrame, roles: Mapping[str, str], offsets_ns: Mapping[str, int], windows: Sequence[Window]
+    spans: pd.DataFrame, roles: Mapping[str, str], offsets_ns: Mapping[str, int], windows: Sequence[Window], *, asynchronous: bool = False
 ) -> dict[int, dict[tuple[str, str], WorkerBusy]]:
     """Step -> (stage, role) -> busy seconds over the role's processes that run the stage in any of the steps.
 
     `roles` are the processes to look at. Those of another boot (another node) are moved to the driver's clock by their
-    (monotonic, realtime) pairs (`offsets_ns`), so they are as exact as the nodes' wall clocks agree.
+    (monotonic, realtime) pairs (`offsets_ns`), so they are as exact as the nodes' wall clocks agree. A span that only awaits other
+    processes is no work of its own. In an `asynchronous` run a span belongs to the step that it names, which consumes what it makes,
+    wherever in time it lies; else to the steps in whose windows it lies.
     """
     busy: dict[str, list[dict[str, int]]] = {}
-    for process, of_process in spans[spans["process"].isin(list(roles))].groupby("process"):
+    for process, of_process in spans[spans["process"].isin(list(roles)) & spans["awaits"].isna()].groupby("process"):
+        if asynchronous:
+            named = dict(list(of_process.groupby("step")))
+            busy[str(process)] = [stage_unions(innermost_segments(named[step])) if step in named else {} for step, _, _ in windows]
+            continue
         shift = offsets_ns.get(str(process), 0)
         segments = [
             segment._replace(start_ns=segment.start_ns + shift, end_ns=segment.end_ns + shift) for segment in innermost_segments(of_process)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from math import ceil, comb, exp, log, sqrt
@@ -115,16 +115,19 @@ def difference_of_runs(a: Sequence[float], b: Sequence[float], minimum_effect: f
     """
     ratio = (sum(a) / len(a)) / (sum(b) / len(b))
     low, high = _ratio_interval(a, b, ratio)
-    p, attainable = permutation_p(a, b), attainable_p(len(a), len(b))
-    if low is None or high is None or attainable > ALPHA:
-        verdict: SpeedVerdict = "too few runs"
-    elif p <= ALPHA and low > 1 and ratio >= 1 + minimum_effect:
-        verdict = "faster"
-    elif p <= ALPHA and high < 1 and ratio <= 1 / (1 + minimum_effect):
-        verdict = "slower"
-    else:
-        verdict = "no difference shown"
-    return RunDifference(ratio, low, high, p, attainable, verdict)
+    found = RunDifference(ratio, low, high, permutation_p(a, b), attainable_p(len(a), len(b)), "no difference shown")
+    return replace(found, verdict=verdict_of(found, minimum_effect))
+
+
+def verdict_of(found: RunDifference, minimum_effect: float) -> SpeedVerdict:
+    """What ratio, interval and p say together; whatever verdict `found` has is not looked at."""
+    if found.low is None or found.high is None or found.attainable_p > ALPHA:
+        return "too few runs"
+    if found.p <= ALPHA and found.low > 1 and found.ratio >= 1 + minimum_effect:
+        return "faster"
+    if found.p <= ALPHA and found.high < 1 and found.ratio <= 1 / (1 + minimum_effect):
+        return "slower"
+    return "no difference shown"
 
 
 def attainable_p(runs_a: int, runs_b: int) -> float:

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from rlmbench.metrics import figures as fig
 from rlmbench.metrics import learning, memory
 from rlmbench.metrics.audit import Audit, audit
+from rlmbench.metrics.efficiency import Efficiency, efficiency, step_lengths
 from rlmbench.metrics.figures import RunSummary
 from rlmbench.metrics.idle import long_tail, roles_waiting, sample_intervals
 from rlmbench.metrics.invariants import check_invariants
 from rlmbench.metrics.native import native_figures
+from rlmbench.metrics.profile import ProfileFigures, profile_figures
+from rlmbench.metrics.resources import Resources, device_idle, resources
 from rlmbench.metrics.selection import excluded_steps
 from rlmbench.metrics.stages import (
     Overlay,
@@ -24,6 +27,7 @@ from rlmbench.metrics.stages import (
     Window,
     awaited,
     check_identity,
+    generation_ns,
     innermost_segments,
     stage_breakdown,
     windows_of,
@@ -57,7 +61,9 @@ def summarize(run: Run) -> RunSummary:
         suite=run.manifest.suite,
         scale=run.manifest.scale,
         framework=run.manifest.framework,
+        variant=run.manifest.variant,
         division=run.manifest.division,
+        run_pass=run.manifest.pass_,
         status=status,
         failure_class=failure.failure_class if failure else None,
         failure=failure,
@@ -96,8 +102,15 @@ def summarize(run: Run) -> RunSummary:
             ),
             native=learning.native_sanity(run.native, measured.steps, native_metrics),
         ),
-        workers=_workers(measured),
+        workers=measured.workers,
         idle=_idle(measured),
+        efficiency=measured.efficiency if isinstance(measured.efficiency, Efficiency) else None,
+        host=measured.resources.host,
+        processes=measured.resources.processes,
+        devices=measured.resources.devices,
+        energy=measured.resources.energy,
+        collectors=measured.resources.collectors,
+        profile=measured.profile,
         hooks=_hooks(run.hooks),
         probe_overhead=_median([share for step in measured.steps if (share := measured.probe_shares.get(step)) is not None]),
         damaged_lines=int(run.processes["damaged_lines"].sum()),
@@ -165,12 +178,65 @@ class _Measured:
         """None unless the work of every measured step is known: time without its work would make the rates too low."""
         if any(step not in self.work for step in self.steps):
             return None
-        return throughput([(step, self.work[step.step]) for step in self.included], self.run.experiment.devices)
+        steps = [(step, self.work[step.step]) for step in self.included]
+        return throughput(steps, self.run.experiment.devices, self.generation_ns)
+
+    @cached_property
+    def asynchronous(self) -> bool:
+        return self.run.experiment.placement.mode == "async"
+
+    @cached_property
+    def generation_ns(self) -> int | None:
+        """Generation's own time in the measured steps where it runs beside the driver's step; None where the driver's is all there is."""
+        if not self.asynchronous or self.driver is None:
+            return None
+        return generation_ns(self.run.spans, clock_offsets_ns(self.run.processes, self.driver), self.steps)
+
+    @cached_property
+    def measured_windows(self) -> list[Window]:
+        return [window for window in self.windows if window.step not in self.excluded]
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What the collectors' samples say of the measured steps."""
+        tokens = self.throughput.response_tokens if self.throughput else None
+        environment = self.run.manifest.environment
+        on_cpu = environment is not None and environment.device == "cpu"
+        return resources(self.run.tables, self.driver, self.measured_windows, tokens, on_cpu=on_cpu)
+
+    @cached_property
+    def profile(self) -> ProfileFigures | None:
+        return profile_figures(self.run)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """Each sample once, of all steps."""
+        return unique_samples(self.run.samples, self.run.experiment.optimization.epochs)
+
+    @cached_property
+    def workers(self) -> list[fig.WorkerFigures]:
+        return _workers(self)
+
+    @cached_property
+    def efficiency(self) -> Efficiency | str:
+        """The figures, or why there are none."""
+        if self.run.manifest.simulated:
+            return f"{self.run.manifest.simulated}, and no model whose work could be counted"
+        means = _mean_stage_seconds(self.included)
+        driver = {name.removesuffix("_s"): seconds for name, seconds in means.items()}
+        # What runs beside another stage takes longer than the driver waits for it.
+        stages = {stage: max([seconds, *(one.max_s for one in self.workers if one.stage == stage)]) for stage, seconds in driver.items()}
+        if self.asynchronous and self.driver is not None and self.windows:
+            # Generation runs ahead, of short runs all of it in the warm-up: only over the whole run do its seconds belong to its samples.
+            steps = [window.step for window in self.windows]
+            whole = generation_ns(self.run.spans, clock_offsets_ns(self.run.processes, self.driver), steps)
+            stages["generation"] = (whole or 0) / len(steps) / 1e9
+        manifest, experiment = self.run.manifest, self.run.experiment
+        return efficiency(experiment, manifest.model_dump(), step_lengths(self.samples, self.steps), stages, means.get("step_s"))
 
     @cached_property
     def lengths(self) -> LengthStats | None:
-        samples = unique_samples(self.run.samples, self.run.experiment.optimization.epochs)
-        measured = samples[samples["step"].isin(self.steps)]["response_tokens"].tolist()
+        measured = self.samples[self.samples["step"].isin(self.steps)]["response_tokens"].tolist()
         return length_stats(measured, self.run.experiment.workload.max_response_tokens)
 
     @cached_property
@@ -318,8 +384,11 @@ def _workers(measured: _Measured) -> list[fig.WorkerFigures]:
     if driver is None or spans["process"].nunique() < 2:
         return []
     roles = _roles(measured.run, driver)
-    windows = [window for window in measured.windows if window.step not in measured.excluded]
-    busy = list(worker_busy(spans, roles, clock_offsets_ns(processes, driver), windows).values())
+    busy = list(
+        worker_busy(
+            spans, roles, clock_offsets_ns(processes, driver), measured.measured_windows, asynchronous=measured.asynchronous
+        ).values()
+    )
     return [
         fig.WorkerFigures(
             stage=stage,
@@ -340,10 +409,16 @@ def _idle(measured: _Measured) -> fig.Idle | None:
     if driver is None or not measured.included or run.spans.empty:
         return None
     offsets = clock_offsets_ns(run.processes, driver)
-    windows = [window for window in measured.windows if window.step not in measured.excluded]
-    asynchronous = run.experiment.placement.mode == "async"
-    tail = None if asynchronous else long_tail(sample_intervals(run.spans, offsets, measured.steps).values())
-    return fig.Idle(roles=roles_waiting(run.spans, _roles(run, driver), offsets, windows), tail=tail)
+    tail = None if measured.asynchronous else long_tail(sample_intervals(run.spans, offsets, measured.steps).values())
+    return fig.Idle(
+        roles=roles_waiting(run.spans, _roles(run, driver), offsets, measured.measured_windows),
+        tail=tail,
+        no_kernel=measured.profile.mean("no_kernel") if measured.profile else None,
+        exposed_communication=measured.profile.mean("exposed_communication") if measured.profile else None,
+        low_sm=measured.resources.low_sm,
+        cpu_idle=measured.resources.cpu_idle,
+        devices=device_idle(measured.resources.devices, measured.profile),
+    )
 
 
 def _roles(run: Run, driver: str) -> dict[str, str]:
@@ -432,6 +507,7 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         _Reason("native", not summary.native, "the framework logged no figure of its own"),
         _Reason("workers", not summary.workers, "a single process recorded spans"),
         *_absent_idle(summary, measured, steps if nothing else spans),
+        *_absent_efficiency(measured.efficiency),
         _Reason("probe_overhead", summary.probe_overhead is None, "the probe did not account for its time"),
     ]
     absent: dict[str, str] = {}
@@ -441,18 +517,29 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
     return absent
 
 
+def _absent_efficiency(found: Efficiency | str) -> list[_Reason]:
+    if isinstance(found, str):
+        return [_Reason("efficiency", True, found)]
+    unknown = "unknown device: no data sheet has it, and nothing was measured (rlmbench doctor --ceilings)"
+    return [
+        _Reason("efficiency.mfu", not any(one.step_mfu is not None for one in found.against), unknown),
+        _Reason(
+            "efficiency.weight_sync",
+            found.weight_sync is None,
+            "no weight sync was recorded: the trainer generates by itself, or no hook attached",
+        ),
+    ]
+
+
 def _absent_idle(summary: RunSummary, measured: _Measured, nothing: str) -> list[_Reason]:
-    """Of the five names of idle time only role_waiting follows from spans."""
-    unknown = (
-        ("no_kernel", "needs a trace of the device's kernels, which this version does not take"),
-        ("exposed_communication", "needs a trace of the device's kernels, which this version does not take"),
-        ("low_sm", "needs the device's own counters, which this version does not collect"),
-        ("cpu_idle", "needs the processes' CPU seconds, which this version does not collect"),
-    )
-    reasons = [_Reason(f"idle.{name}", True, reason) for name, reason in unknown]
+    """Of the five names of idle time role_waiting follows from spans, low_sm and cpu_idle from samples, the others from a profile."""
+    traced = [(f"idle.{name}", getattr(summary.idle, name, None)) for name in ("no_kernel", "exposed_communication")]
+    untraced = "needs --profile" if summary.profile is None else "no device was traced, or not completely"
+    reasons = [_Reason(name, value is None, untraced) for name, value in traced]
+    reasons += [_Reason(name, True, reason) for name, reason in measured.resources.reasons.items()]
     if summary.idle is None:
         return [_Reason("idle", True, nothing), *reasons]
-    if measured.run.experiment.placement.mode == "async":
+    if measured.asynchronous:
         tail = "generation runs ahead of training, so that a sample's step is not that of its batch"
     elif not any(sample_intervals(measured.run.spans, {}, measured.steps).values()):
         tail = "no interval of each sample was recorded: the framework generates a batch in one call, or no hook attached there"

@@ -40,8 +40,12 @@ class Throughput:
         return self.step_tokens_per_s / self.devices
 
 
-def throughput(steps: Sequence[tuple[StepStages, StepWork]], devices: int) -> Throughput | None:
-    """Throughput over `steps`. None when they hold no time or no work: absent, not zero."""
+def throughput(steps: Sequence[tuple[StepStages, StepWork]], devices: int, generation_ns: int | None = None) -> Throughput | None:
+    """Throughput over `steps`. None when they hold no time or no work: absent, not zero.
+
+    `generation_ns` are generation's own seconds where those of the driver are not: in an asynchronous run, whose driver only sees what
+    training does not hide.
+    """
     step_ns = sum(stages.step_ns for stages, _ in steps)
     samples = sum(work.samples for _, work in steps)
     if not step_ns or not samples:
@@ -49,8 +53,8 @@ def throughput(steps: Sequence[tuple[StepStages, StepWork]], devices: int) -> Th
     response_tokens = sum(work.response_tokens for _, work in steps)
     tokens = sum(work.total_tokens for _, work in steps)
 
-    def over_group(group: str, amount: int) -> float | None:
-        group_ns = sum(stages.groups_ns.get(group, 0) for stages, _ in steps)
+    def over_group(group: str, amount: int, own_ns: int | None = None) -> float | None:
+        group_ns = sum(stages.groups_ns.get(group, 0) for stages, _ in steps) if own_ns is None else own_ns
         return amount * 1e9 / group_ns if group_ns else None
 
     return Throughput(
@@ -62,7 +66,7 @@ def throughput(steps: Sequence[tuple[StepStages, StepWork]], devices: int) -> Th
         step_tokens_per_s=tokens * 1e9 / step_ns,
         response_tokens_per_s=response_tokens * 1e9 / step_ns,
         samples_per_s=samples * 1e9 / step_ns,
-        generation_tokens_per_s=over_group("generation", response_tokens),
+        generation_tokens_per_s=over_group("generation", response_tokens, generation_ns),
         assessment_tokens_per_s=over_group("assessment", tokens),
         training_tokens_per_s=over_group("training", tokens),
     )

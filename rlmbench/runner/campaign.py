@@ -72,10 +72,10 @@ def find_campaign(results_dir: Path, suite: str, campaign_id: str | None) -> Cam
 
 def finished_run(results_dir: Path, campaign: Campaign, cell: Cell, content_hash: str) -> Run | None:
     """The campaign's run of `cell` that ended well, of exactly this content; failed and interrupted ones are tried again."""
-    same = (cell.framework, cell.repeat, content_hash)
+    same = (cell.framework, cell.variant, cell.repeat, content_hash)
     for run in reversed(_runs_of(results_dir, campaign)):
         manifest = run.manifest
-        if manifest.status == "ok" and (manifest.framework, manifest.repeat, manifest.content_hash) == same:
+        if manifest.status == "ok" and (manifest.framework, manifest.variant, manifest.repeat, manifest.content_hash) == same:
             return run
     return None
 

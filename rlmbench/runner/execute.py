@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,30 @@ from pydantic import ValidationError
 
 import rlmbench
 from rlmbench.adapter import Launch, RunInputs
-from rlmbench.environment import Environment, cache_root, devices, host_facts
+from rlmbench.environment import Environment, cache_root, ceilings, devices, host_facts
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
 from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, ProfileRecord, Times, Versions, write_manifest
 from rlmbench.records.store import PLAN, Run
 from rlmbench.records.supervisor import Supervisor
-from rlmbench.records.tables import tables_from_events, write_tables
+from rlmbench.records.tables import Tables, tables_from_events, write_tables
 from rlmbench.runner.campaign import Campaign
 from rlmbench.runner.cells import Cell, Plan
+from rlmbench.runner.collecting import Collecting
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
 from rlmbench.runner.interrupts import Interrupted, Interrupts
 from rlmbench.runner.logtext import before_end, find_cause, read_log, signal_name, tail
 from rlmbench.runner.overhead import kept_overhead
+from rlmbench.runner.preconditions import Machine, after_run, await_quiet, warnings_of
+from rlmbench.runner.predicted import prediction_of
 from rlmbench.runner.profile import prepare_profile, profile_variables
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.shared_memory import remove_leftovers, segments
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
 from rlmbench.runner.watch import ProbeTail
+from rlmbench.whatif.guidelines import advised
 from rlmbench.workload.inputs import prepare_inputs, prepare_without_model
 
 # What the user's shell says about Python is meant for rlmbench, not for the framework's interpreter.
@@ -71,9 +75,18 @@ def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
 def execute(
     plan: Plan, cell: Cell, environment: Environment, campaign: Campaign, results_dir: Path, progress: Progress, interrupts: Interrupts
 ) -> Ended:
-    """Make one run of `cell` and return it; a run that fails is returned too, with its failure in manifest and summary."""
+    """Make one run of `cell` and return it; a run that fails is returned too, with its failure in manifest and summary.
+
+    Raises:
+        NotQuiet: the machine is not free for a measurement; nothing was written.
+    """
+    machine = _machine(plan)
+    conditions = await_quiet(machine, plan.request.when_busy, progress.phase, lambda: interrupts.asked)
+    _warn(progress, cell, conditions.problems)
     run_dir = _new_folder(plan, cell, results_dir)
-    manifest = _first_manifest(plan, cell, environment, campaign, run_dir.name)
+    manifest = _first_manifest(plan, cell, environment, campaign, run_dir.name).model_copy(
+        update={"preconditions": conditions, "warnings": warnings_of(conditions)}
+    )
     write_manifest(run_dir, manifest)
     began = time.monotonic()
     try:
@@ -89,7 +102,8 @@ def execute(
     probe = ProbeTail(run_dir / "probe", plan.experiment.optimization.epochs)
     shared_before = segments()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rlmbench-", ignore_cleanup_errors=True) as temporary:
+    collecting = _collecting(plan, run_dir)
+    with tempfile.TemporaryDirectory(prefix="rlmbench-", ignore_cleanup_errors=True) as temporary, collecting:
         outcome = supervise(
             launch.processes,
             cwd=run_dir,
@@ -98,8 +112,13 @@ def execute(
             env=_base_environment(plan, cell, run_dir, temporary),
             watch=[run_dir / "probe"],
             on_tick=_follow(probe, plan.experiment.measurement.steps, progress),
+            on_start=collecting.watch,
             interrupts=interrupts,
         )
+    conditions = after_run(machine, conditions, lambda: interrupts.asked)
+    unsampled = [f"the collector did not see the run to its end: {collecting.problem}"] if collecting.problem else []
+    _warn(progress, cell, [*conditions.left_behind, *unsampled])
+    manifest = manifest.model_copy(update={"preconditions": conditions, "warnings": [*warnings_of(conditions), *unsampled]})
     progress.step(0, 0)
     progress.stage(None)
     remove_leftovers(shared_before)
@@ -116,6 +135,7 @@ def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
     """A folder of this run's own; the name sorts by time and says what it is."""
     suite_dir = results_dir / plan.suite
     which = "profile" if plan.profile else f"r{cell.repeat}"
+    which = f"{cell.variant}-{which}" if cell.variant else which
     stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{cell.framework}-{plan.scale}-{which}"
     for attempt in range(100):
         folder = suite_dir / (f"{stem}-{attempt}" if attempt else stem)
@@ -133,6 +153,10 @@ def _new_folder(plan: Plan, cell: Cell, results_dir: Path) -> Path:
 
 def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: Campaign, run_id: str) -> Manifest:
     part = plan.parts[cell.framework]
+    try:
+        predicted = prediction_of(plan.experiment, part.translation, plan.device)
+    except UserError:  # a file of lengths that cannot be read, say: preparing the inputs comes upon it too, and the run says so
+        predicted = None
     return Manifest(
         run_id=run_id,
         campaign_id=campaign.campaign_id,
@@ -140,6 +164,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         scale=plan.scale,
         scale_reason=plan.scale_reason,
         framework=cell.framework,
+        variant=cell.variant,
         repeat=cell.repeat,
         pass_="profile" if plan.profile else "measure",
         profile=ProfileRecord(steps=list(plan.profile.steps), extras=list(plan.profile.extras)) if plan.profile else None,
@@ -166,6 +191,8 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         harness_overhead=kept_overhead(cell.framework, plan.device),
         host=host_facts(),
         devices=devices() if plan.device == "cuda" else [],
+        ceilings=ceilings.kept(plan.device),
+        prediction=asdict(predicted) if predicted else None,
         times=Times(created_unix_s=time.time()),
         versions=Versions(rlmbench=rlmbench.__version__, commit=_commit()),
         supervisor=Supervisor.current(),
@@ -287,6 +314,40 @@ def _log(run_dir: Path, process: str) -> ProcessLog:
     return ProcessLog(process, str(path.relative_to(run_dir)), read_log(path))
 
 
+def _warn(progress: Progress, cell: Cell, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        progress.message(f"{cell.framework}: warning: {warning}")
+
+
+def _machine(plan: Plan) -> Machine:
+    """What must be free for a run. In somebody's Ray cluster its GPUs may be on other machines, and only the host is looked at."""
+    here = plan.device == "cuda" and not plan.request.ray_address
+    return Machine(plan.experiment.devices if here else 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _collecting(plan: Plan, run_dir: Path) -> Collecting:
+    """The collector of a run. In somebody's Ray cluster the workers are that cluster's processes, not ours."""
+    address = plan.request.ray_address
+    unseen = f"the workers run in the Ray cluster at {address}, below its own processes: only what rlmbench itself started is seen"
+    return Collecting(
+        run_dir,
+        plan.experiment.measurement.collector_interval_s,
+        devices=plan.device == "cuda",
+        unseen=unseen if address else None,
+    )
+
+
+def _with_sampled_peaks(manifest: Manifest, tables: Tables) -> Manifest:
+    """The outcome with the peaks of memory that the collector saw, where they are higher: it looks more often."""
+    if not manifest.outcome or tables.tree_samples.empty:
+        return manifest
+    peaks = dict(manifest.outcome)
+    for name, column in (("peak_rss_bytes", "rss_bytes"), ("peak_pss_bytes", "pss_bytes")):
+        seen = [peaks.get(name), *tables.tree_samples.groupby("node")[column].max().dropna().tolist()]
+        peaks[name] = max((int(value) for value in seen if value is not None), default=None)
+    return manifest.model_copy(update={"outcome": peaks})
+
+
 def _outcome_record(outcome: Outcome) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(json.dumps(asdict(outcome), default=str))
     return record
@@ -300,9 +361,11 @@ def _close(plan: Plan, cell: Cell, run_dir: Path, manifest: Manifest, failure: F
     manifest = manifest.model_copy(update={"status": status, "failure": failure, "times": times})
     if failure:  # should what follows fail as well, the cause is not lost
         write_manifest(run_dir, manifest)
-    write_tables(run_dir, tables_from_events(run_dir))
+    tables = tables_from_events(run_dir)
+    write_tables(run_dir, tables)
+    manifest = _with_sampled_peaks(manifest, tables)
     # The last word on disk comes after the audit: a run that is killed before it was audited must never read "ok".
-    summary = summarize(Run(run_dir, manifest))
+    summary = advised(Run(run_dir, manifest), summarize(Run(run_dir, manifest)))
     if summary.failure:
         failure = _explained(summary.failure, run_dir, manifest).model_copy(
             update={"rerun_command": replace(plan.request, scale=plan.scale).command()}

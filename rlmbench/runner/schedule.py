@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-def interleave(frameworks: Sequence[str], repeats: int) -> list[tuple[str, int]]:
-    """Every framework `repeats` times, as (framework, repeat from 0), in the order A B B A A B ...
+def interleave(frameworks: Sequence[T], repeats: int) -> list[tuple[T, int]]:
+    """Every framework (or framework and variant) `repeats` times, as (framework, repeat from 0), in the order A B B A A B ...
 
     Rounds alternate their direction, so that a slow drift of the machine (temperature, neighbours) weighs equally on
     all frameworks for an even number of repeats.
     """
-    order: list[tuple[str, int]] = []
+    order: list[tuple[T, int]] = []
     for repeat in range(repeats):
         round_order = frameworks if repeat % 2 == 0 else list(reversed(frameworks))
         order += [(framework, repeat) for framework in round_order]

@@ -124,6 +124,7 @@ def supervise(
     env: Mapping[str, str] | None = None,
     watch: Sequence[Path] = (),
     on_tick: Callable[[Tick], None] = lambda tick: None,
+    on_start: Callable[[int], None] = lambda guard_pid: None,
     interrupts: Interrupts | None = None,
 ) -> Outcome:
     """Run `processes` in order until the last one ends; when this returns or raises, none of their descendants is left.
@@ -131,13 +132,14 @@ def supervise(
     Output goes to ``log_dir/<name>.log``, with a line of ours where a process was told to end. `env` is the environment
     that each process's own is laid over (default: this process's). `watch` names files and folders whose growth is a
     sign of life, besides the logs. `on_tick` is called about five times a second from this thread; what it raises ends
-    the run and is passed on. Pass `interrupts` to share one note of Ctrl-C over several runs; without it the call makes
-    its own.
+    the run and is passed on. `on_start` is called with the process below which each of `processes` runs. Pass `interrupts`
+    to share one note of Ctrl-C over several runs; without it the call makes its own.
 
     Call it from the main thread. Children that the caller starts meanwhile must stay in the caller's session: a child
     of this process in another session is taken for what a killed guard has left.
     """
-    supervision = _Supervision(processes, cwd, log_dir, limits, dict(os.environ if env is None else env), watch, on_tick)
+    variables = dict(os.environ if env is None else env)
+    supervision = _Supervision(processes, cwd, log_dir, limits, variables, watch, on_tick, on_start)
     if interrupts is not None:
         return supervision.run(interrupts)
     with Interrupts() as own:
@@ -299,6 +301,7 @@ class _Supervision:
         env: dict[str, str],
         watch: Sequence[Path],
         on_tick: Callable[[Tick], None],
+        on_start: Callable[[int], None],
     ) -> None:
         self._processes = processes
         self._cwd = cwd
@@ -307,6 +310,7 @@ class _Supervision:
         self._env = env
         self._watch = [log_dir, *watch]
         self._on_tick = on_tick
+        self._on_start = on_start
         self._interrupts = Interrupts()
         self._guarded: list[_Guarded] = []
         self._swept: list[Leftover] = []
@@ -371,6 +375,7 @@ class _Supervision:
         }
         guarded = _Guarded(process, is_main, spec, log)
         self._guarded.append(guarded)
+        self._on_start(guarded.pid)
         return guarded
 
     def _bring_up(self, server: _Guarded) -> _Verdict | None:

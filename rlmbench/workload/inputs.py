@@ -89,6 +89,31 @@ def prepare_inputs(
     return Path(output["model_dir"]), plan_path
 
 
+def prepare_without_model(experiment: Experiment, run_dir: Path) -> tuple[Path, Path]:
+    """The plan of `experiment` for what only simulates a framework: no model, and a token for each word of a prompt.
+
+    The folder that stands for the model is empty. An id is the first 2 bytes of sha256 over the word.
+
+    Raises:
+        UserError: prompts of the hub, which need a framework's libraries; or as for `prepare_inputs`.
+    """
+    prompts = experiment.workload.prompts
+    if prompts.source == "hub":
+        raise UserError("workload.prompts.source: a simulated run has no library to ask the hub; take generated or file")
+    tokenized = [
+        TokenizedPrompt(number, problem.question, problem.answer, tuple(map(_word_id, problem.question.split())))
+        for number, problem in enumerate(load_problems(prompts))
+    ]
+    model_dir, plan_path = run_dir / "scratch" / "model", run_dir / "plan.json"
+    model_dir.mkdir(parents=True, exist_ok=True)
+    write_plan(draw_plan(experiment, tokenized), plan_path)
+    return model_dir, plan_path
+
+
+def _word_id(word: str) -> int:
+    return int.from_bytes(sha256(word.encode()).digest()[:2], "big")
+
+
 def library_versions(python: Path) -> dict[str, str]:
     """Versions of the libraries that decide token ids, as `python` has them.
 

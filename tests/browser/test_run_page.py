@@ -18,6 +18,7 @@ WIDTHS = (1280, 380)
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The HTML of synthetic runs: one that ended well, one that failed, one without a step, one with hostile texts."""
     import synthetic_run
+    import synthetic_samples
 
     from rlmbench.metrics import summarize
     from rlmbench.report.html import write_run_page
@@ -38,6 +39,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "stepless": synthetic_run.write_failed_run(folder, "stepless", until_step=1),
         "hostile": synthetic_run.write_run(folder, "hostile", hostile_name=HOSTILE, changes=hostile),
     }
+    synthetic_samples.write_samples(runs["finished"].path, devices=2)
     for name, run in runs.items():
         write_run_page(run, summarize(run), folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in runs}

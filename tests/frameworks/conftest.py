@@ -49,28 +49,32 @@ class Result:
 
 @dataclass(frozen=True)
 class All:
-    """One command with every framework: its result, and each framework's figures and record by name."""
+    """One command with every framework: its result, and each framework's figures and record by name; `profiles` are those of its profile run."""
 
     result: Result
     figures: dict[str, dict[str, Any]]
     left_in_temporary: list[str]
     records: dict[str, Any]
+    profiles: dict[str, tuple[dict[str, Any], Any]]
 
 
 @pytest.fixture(scope="session")
 def all_grpo(tmp_path_factory: pytest.TempPathFactory) -> All:
-    """GRPO with every framework in one campaign, three steps, in strict order: one run of each, which several tests read."""
+    """GRPO with every framework in one campaign, three steps, in strict order: one run of each, which several tests read, and a profile run."""
     folder = tmp_path_factory.mktemp("all")
     fields = {"measurement__steps": 3, "measurement__strict_order": True, "measurement__wall_timeout_s": FIRST_RUN_TIMEOUT_S}
     temporary = Path(tempfile.mkdtemp(prefix="all-"))  # short: sockets lie in it
-    arguments = ("gsm8k_grpo", "--framework", "all", *settings(**fields))
+    arguments = ("gsm8k_grpo", "--framework", "all", *settings(**fields), "--profile")
     result = run_command(folder, arguments, {"TMPDIR": str(temporary)}, timeout_s=2 * FIRST_RUN_TIMEOUT_S)
     left = sorted(path.name for path in temporary.rglob("*"))
     shutil.rmtree(temporary)
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.document is not None
-    figures = {run["framework"]: run for run in result.document["runs"]}
-    return All(result, figures, left, {name: rlmbench.load(folder / run["path"]) for name, run in figures.items()})
+    of_pass = {which: [run for run in result.document["runs"] if run["run_pass"] == which] for which in ("measure", "profile")}
+    figures = {run["framework"]: run for run in of_pass["measure"]}
+    records = {name: rlmbench.load(folder / run["path"]) for name, run in figures.items()}
+    profiles = {run["framework"]: (run, rlmbench.load(folder / run["path"])) for run in of_pass["profile"]}
+    return All(result, figures, left, records, profiles)
 
 
 @pytest.fixture

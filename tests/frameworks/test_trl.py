@@ -47,6 +47,22 @@ def test_grpo_does_exactly_the_planned_work(rlmbench_run):
     counted = native[native["key"] == "num_tokens"]["value"].max()
     assert counted == samples["prompt_tokens"].sum() + samples["response_tokens"].sum()
     assert (result.folder / "reports" / f"{run['id']}.html").stat().st_size > 10_000
+    sampled(result.record)
+
+
+def sampled(record):
+    """The collector saw the steps at ten samples a second, and as much memory as the kernel's own high-water mark says, read by the probe."""
+    begin, end = record.steps["start_ns"].min(), record.steps["end_ns"].max()
+    tree = record.tree_samples[record.tree_samples["t_ns"].between(begin, end)]
+    assert 0.9 <= len(tree) / ((end - begin) / 1e8) <= 1.1
+    peak = record.spans["rss_peak_bytes"].max()
+    assert 0.85 * peak <= tree["rss_bytes"].max() <= 1.01 * peak
+    assert tree["cpu_s"].is_monotonic_increasing
+    # One process that computes without pause; on a busy machine it gets less than its core.
+    assert 0.2 <= (tree["cpu_s"].iloc[-1] - tree["cpu_s"].iloc[0]) / ((end - begin) / 1e9) <= 2.1
+    assert record.collectors["end_ns"].notna().all()
+    assert record.collectors["damaged_lines"].tolist() == [0]
+    assert record.capabilities.query("name == 'host.tree'")["available"].tolist() == [True]
 
 
 def test_padding_is_counted_as_trl_pads(rlmbench_run):

@@ -12,8 +12,10 @@ import pytest
 import rlmbench.adapter
 from rlmbench.adapter import EnvironmentSpec
 from rlmbench.cli import doctor, env
+from rlmbench.collectors.capability import Capability
 from rlmbench.environment import Environment, folder_of
 from rlmbench.environment.cache import finish
+from rlmbench.environment.doctor import examine
 from rlmbench.errors import EXIT_ENVIRONMENT, EXIT_USAGE, EnvironmentFailure, UserError
 
 MakeSpec = Callable[..., EnvironmentSpec]
@@ -80,6 +82,20 @@ def test_doctor_as_json(built: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert report["adapters"] == ["toy"]
     assert report["environments"][0]["python"] == str(built)
     assert all((fact["value"] is None) == (not fact["available"]) for fact in report["facts"])
-    assert {"nvml", "gpus", "torch_profiler", "subreaper", "pss", "cgroup_memory_limit_bytes", "chromium"} <= {
+    assert {"nvml", "gpus", "torch_profiler", "subreaper", "collector host.pss", "cgroup_memory_limit_bytes", "chromium"} <= {
         f["name"] for f in report["facts"]
     }
+
+
+def test_what_collectors_cannot_sample_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [
+        Capability("nvml", True, "driver 570.86.15"),
+        Capability("energy", False, "NVML: Not Supported", "GPU-1"),
+        Capability("power", True, None, "GPU-1"),
+    ]
+    facts = {fact.name: fact for fact in examine([], told)}
+    assert facts["collector nvml"].shown == "driver 570.86.15"
+    assert (facts["collector energy GPU-1"].available, facts["collector energy GPU-1"].reason) == (False, "NVML: Not Supported")
+    assert (facts["collector power GPU-1"].available, facts["collector power GPU-1"].value) == (True, "sampled")
+    [absent] = [fact for fact in examine([], [Capability("nvml", False, "no driver")]) if fact.name == "collector nvml"]
+    assert absent.reason == "no driver; without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"

@@ -28,7 +28,7 @@ def last_json(result: Result) -> dict:
 
 def test_list_names_every_suite() -> None:
     text = run("list")
-    assert text.exit_code == 0 and "longtail_grpo  GRPO with a long tail" in text.stdout
+    assert text.exit_code == 0 and "longtail_grpo          GRPO with a long tail" in text.stdout
     listed = {entry["name"]: entry for entry in last_json(run("list", "--json"))["suites"]}
     assert listed["gsm8k_grpo"]["scales"]["base"] == {"devices": 8, "device_memory_gib": 80.0}
 
@@ -70,7 +70,7 @@ def test_show_refuses_a_typo_and_a_setting_without_scale() -> None:
 
 def test_validate_is_green_for_the_shipped_suites() -> None:
     result = run("validate")
-    assert result.exit_code == 0 and result.stdout.count(": ok") == 5
+    assert result.exit_code == 0 and result.stdout.count(": ok") == 9
     assert last_json(run("validate", "gsm8k_grpo", "--json"))["ok"] is True
 
 

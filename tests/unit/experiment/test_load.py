@@ -12,7 +12,7 @@ import yaml
 
 from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
-from rlmbench.experiment.load import check_suite, find_suite, load_suite, suite_files
+from rlmbench.experiment.load import build_experiment, check_suite, find_suite, load_suite, suite_files
 from rlmbench.experiment.problems import key_paths, validate
 
 SUITE = """\
@@ -318,3 +318,32 @@ def test_key_paths_are_those_of_the_json_schema() -> None:
     keys = [name for definition in definitions.values() for name in definition.get("properties", {})] + list(Experiment.model_fields)
     assert len(key_paths(Experiment)) == len(keys) - 2  # `kind` stands once, for three alternatives
     assert json.dumps(sorted({path[-1] for path in key_paths(Experiment)})) == json.dumps(sorted(set(keys)))
+
+
+SWEEP = (
+    SUITE
+    + """\
+sweep:
+  short: {workload: {max_response_tokens: 16}}
+"""
+)
+
+
+def test_a_variant_is_laid_over_its_scale_and_settings_over_the_variant(suite_file: Path) -> None:
+    suite_file.write_text(SWEEP.replace("  tiny:\n", "  tiny:\n    sweep: {short: {workload: {max_prompt_tokens: 99}}, long: {}}\n"))
+    suite = load_suite(suite_file)
+    assert list(suite.variants_at("tiny")) == ["short", "long"] and list(suite.variants_at("base")) == ["short"]
+    short = build_experiment(suite, "tiny", variant="short").workload
+    assert (short.max_response_tokens, short.max_prompt_tokens) == (16, 99)
+    assert build_experiment(suite, "tiny", ["workload.max_response_tokens=8"], "short").workload.max_response_tokens == 8
+    assert build_experiment(suite, "tiny", variant="long") == build_experiment(suite, "tiny")
+
+
+def test_a_mistake_in_a_variant_is_named_with_its_line(suite_file: Path) -> None:
+    suite_file.write_text(SWEEP.replace("max_response_tokens: 16", "max_respons_tokens: 16"))
+    lines = len(SWEEP.splitlines())
+    with pytest.raises(UserError) as caught:
+        load_suite(suite_file)
+    assert str(caught.value).startswith(
+        f"mine.yaml:{lines}: sweep.short.workload.max_respons_tokens: unknown key (did you mean 'max_response_tokens'?)"
+    )

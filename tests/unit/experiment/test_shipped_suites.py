@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rlmbench.experiment import Experiment, LognormalLengths, Suite
-from rlmbench.experiment.load import load_suite
+from rlmbench.experiment.load import build_experiment, load_suite
 from rlmbench.experiment.schema import suite_schema
 from rlmbench.workload.shapes import SHAPES
 
@@ -21,7 +21,9 @@ FILES = sorted((ROOT / "suites").glob("*.yaml"))
 NAMES = [file.stem for file in FILES]
 SUITES = {file.stem: load_suite(file) for file in FILES}
 VALIDATOR = jsonschema.Draft202012Validator(suite_schema())
-CELLS = [(name, scale) for name, suite in SUITES.items() for scale in suite.scales]
+SWEEPS = ("group_size_sweep", "placement_sweep", "ppo_vs_grpo", "response_length_sweep")
+CELLS = [(name, scale) for name, suite in SUITES.items() for scale in suite.scales if name not in SWEEPS]
+VARIANTS = [(name, scale, variant) for name in SWEEPS for scale in SUITES[name].scales for variant in SUITES[name].variants_at(scale)]
 
 
 def lengths(experiment: Experiment) -> LognormalLengths:
@@ -41,8 +43,10 @@ def share_at_cap(experiment: Experiment) -> float:
 
 
 def test_the_five_suites_are_there_at_four_scales() -> None:
-    assert set(NAMES) == {"gsm8k_grpo", "gsm8k_ppo", "gsm8k_rloo", "gsm8k_dapo", "longtail_grpo"}
+    assert set(NAMES) == {"gsm8k_grpo", "gsm8k_ppo", "gsm8k_rloo", "gsm8k_dapo", "longtail_grpo", *SWEEPS}
     for name, suite in SUITES.items():
+        if name in SWEEPS:
+            continue
         assert suite.name == name and suite.sources
         assert list(suite.scales) == ["tiny", "small", "base", "large"]
         assert [suite.scales[scale].devices for scale in ("tiny", "small", "base")] == [0, 1, 8]
@@ -60,7 +64,33 @@ def test_every_cell_fits_its_model_and_its_engine(name: str, scale: str) -> None
     assert it.optimization.dynamic_sampling is it.optimization.mask_truncated is False  # replay fixes the samples
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "scale", "variant"), VARIANTS)
+def test_every_variant_fits_its_model_and_its_devices(name: str, scale: str, variant: str) -> None:
+    suite = SUITES[name]
+    it = build_experiment(suite, scale, variant=variant)
+    assert it.workload.max_prompt_tokens + it.workload.max_response_tokens <= SHAPES[it.model.shape or ""].max_positions
+    assert suite.scales[scale].devices in (0, it.devices)
+    assert it.workload.replay is not None and it.updates_per_step in (1, 2, 4)
+
+
+def test_a_sweep_changes_what_it_is_about_and_nothing_else() -> None:
+    def asked(name: str, variant: str) -> Experiment:
+        return build_experiment(SUITES[name], "tiny", variant=variant)
+
+    groups = [asked("group_size_sweep", f"group{size}") for size in (2, 4, 8)]
+    assert [it.samples_per_step for it in groups] == [16, 32, 64] and {it.updates_per_step for it in groups} == {1}
+    lengths_ = [asked("response_length_sweep", f"tokens{tokens}") for tokens in (64, 256, 1024)]
+    assert [it.workload.max_response_tokens for it in lengths_] == [64, 256, 1024]
+    assert [it.workload.replay.lengths.tokens for it in lengths_] == [64, 256, 1024]  # type: ignore[union-attr]
+    ppo, grpo = asked("ppo_vs_grpo", "ppo"), asked("ppo_vs_grpo", "grpo")
+    assert ppo.samples_per_step == grpo.samples_per_step and ppo.updates_per_step == grpo.updates_per_step
+    assert ppo.optimization.critic is not None and grpo.optimization.critic is None
+    placements = [asked("placement_sweep", variant) for variant in ("colocated", "disaggregated", "one_step_off")]
+    rest = [it.model_dump(exclude={"placement"}) for it in placements]
+    assert all(one == rest[0] for one in rest)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SWEEPS])
 def test_tiny_is_small_enough_for_two_cores(name: str) -> None:
     it = SUITES[name].experiment_at("tiny")
     assert it.samples_per_step == 32 and it.workload.max_response_tokens <= 128

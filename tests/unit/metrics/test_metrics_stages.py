@@ -8,6 +8,7 @@ from rlmbench.metrics.stages import (
     Window,
     _flatten,
     check_identity,
+    generation_ns,
     innermost_segments,
     stage_breakdown,
     union_ns,
@@ -148,6 +149,37 @@ def test_worker_busy_is_minimum_mean_median_and_maximum_over_the_processes_of_a_
     assert busy["generation", "trainer"].processes == 1, "a process that never generates is not an idle generator"
     assert busy["generation", "engine"].maximum_s == pytest.approx(50e-9)
     assert set(busy) == {("actor_update", "trainer"), ("generation", "engine"), ("generation", "trainer"), ("wait", "trainer")}
+
+
+def test_who_only_awaits_a_stage_is_not_busy_with_it(tables_of, span):
+    tables = tables_of({"rank-0": [span("generation", 0, 90, awaits="generation")], "rollout": [span("generation", 10, 60)]})
+    busy = worker_busy(tables.spans, {"rank-0": "trainer", "rollout": "rollout"}, {}, [Window(1, 0, 100)])[1]
+    assert set(busy) == {("generation", "rollout")}
+    assert busy["generation", "rollout"].maximum_s == pytest.approx(50e-9)
+
+
+def one_step_off(tables_of, span):
+    """A rollout that generates for step 2 while step 1 trains, 40 to 130, and for step 3 from 130 to 190."""
+    return tables_of(
+        {
+            "driver": [span("actor_update", 0, 90), span("generation", 100, 130, step=2, awaits="generation")],
+            "rollout": [span("generation", 40, 130, step=2), span("generation", 130, 190, step=3)],
+        }
+    )
+
+
+def test_in_an_asynchronous_run_generation_belongs_to_the_step_that_consumes_it(tables_of, span):
+    spans, windows = one_step_off(tables_of, span).spans, [Window(1, 0, 100), Window(2, 100, 200)]
+    roles = {"driver": "trainer", "rollout": "rollout"}
+    by_step = worker_busy(spans, roles, {}, windows, asynchronous=True)
+    assert [by_step[step]["generation", "rollout"].maximum_s for step in (1, 2)] == pytest.approx([0, 90e-9])
+    by_time = worker_busy(spans, roles, {}, windows)
+    assert [by_time[step]["generation", "rollout"].maximum_s for step in (1, 2)] == pytest.approx([60e-9, 90e-9])  # 30 of them for step 3
+
+
+def test_generations_own_time_is_not_what_the_driver_awaits_of_it(tables_of, span):
+    """Of steps 2 and 3: 90 and 60, of which the driver awaited 30."""
+    assert generation_ns(one_step_off(tables_of, span).spans, {}, [2, 3]) == 150
 
 
 def test_another_nodes_clock_is_moved_by_its_pair(tables_of, span):

@@ -61,6 +61,49 @@ def test_lengths_padding_memory_and_learning(summary):
     assert summary.learning.native["kl"].value == 0.25
 
 
+def test_efficiency_counts_the_tokens_of_the_measured_steps(summary):
+    # tiny: N = 2 (49,152 + 147,456) + 131,072 = 524,288 weights in products; 2 L n_q d_h = 512. 276 tokens over 3 steps, and sequences of
+    # 13 + 2r and 15 + 2r tokens over rows 2 to 7.
+    squares = sum((13 + 2 * row) ** 2 + (15 + 2 * row) ** 2 for row in range(2, 8)) / 3
+    forward = 2 * 524_288 * 92 + 512 * squares
+    update = summary.efficiency.stages["actor_update"]
+    assert update.model_flops == pytest.approx(3 * forward)
+    assert (update.seconds, update.achieved_flops_per_s) == (pytest.approx(0.35), pytest.approx(3 * forward / 0.35))
+    assert set(summary.efficiency.stages) == {"generation", "actor_update"}  # what did not run is not counted
+    step = update.model_flops + summary.efficiency.stages["generation"].model_flops
+    assert summary.efficiency.step_model_flops == pytest.approx(step)
+    assert summary.efficiency.against == []
+    assert summary.absent["efficiency.mfu"].startswith("unknown device")
+
+
+def test_a_stage_that_runs_on_takes_as_long_as_its_slowest_process(synthetic):
+    """The driver waits 0.5 s for generation, of which an engine makes 0.8 s, beside the update."""
+    run = synthetic.write()
+    (process,) = synthetic.only("process")
+    steps = [event["start_ns"] for event in synthetic.only("step")]
+    spans = [
+        {"ev": "span", "id": 1, "parent": None, "stage": "generation", "substage": None, "name": "generate", "step": 0, "thread": 1}
+        | {"start_ns": start + 100_000_000, "end_ns": start + 900_000_000}
+        for start in steps
+    ]
+    events = [process | {"pid": 2, "role": "engine", "rank": None}, *(span | {"id": number} for number, span in enumerate(spans, 1))]
+    (run.path / "probe" / "engine-2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    generation = summarize(run).efficiency.stages["generation"]
+    assert generation.seconds == pytest.approx(0.8)
+    assert generation.achieved_flops_per_s == pytest.approx(generation.model_flops / 0.8)
+
+
+def test_generation_that_runs_ahead_is_counted_over_the_whole_run(synthetic):
+    """Asynchronous: an engine makes everything in the first 3.2 s, of which step 1 is warm-up; the driver's own spans are 0.5 s in each of 4 steps."""
+    synthetic.experiment["placement"] = {"mode": "async", "rollout_engine": "vllm", "rollout_devices": 1}
+    run = synthetic.write()
+    (process,), start = synthetic.only("process"), synthetic.only("step")[0]["start_ns"]
+    ahead = {"ev": "span", "id": 1, "parent": None, "stage": "generation", "substage": None, "name": "generate", "step": 1, "thread": 1}
+    events = [process | {"pid": 2, "role": "engine", "rank": None}, ahead | {"start_ns": start, "end_ns": start + 3_200_000_000}]
+    (run.path / "probe" / "engine-2.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert summarize(run).efficiency.stages["generation"].seconds == pytest.approx((3.2 + 3 * 0.5) / 4)
+
+
 def test_startup_runs_from_the_start_of_the_run_to_its_first_step(summary):
     assert summary.startup.total_s == pytest.approx(10.0)  # the probe began 1 s after the run, step 1 came 9 s later
     # The model is loaded from 6 to 2 s before step 1; the 3 s before that are the driver's imports.

@@ -24,6 +24,13 @@ def test_throughput_is_the_ratio_of_sums():
     assert rates.assessment_tokens_per_s is None, "no assessment took place: absent, not infinite"
 
 
+def test_generation_that_training_hides_is_measured_over_its_own_time():
+    """An asynchronous driver awaits 0.1 s of the 2 s in which 180 tokens are made: 90 a second, and not 1,800."""
+    steps = [_step(2, 2.0, 60, 180, generation=0.1, training=1.5)]
+    assert throughput(steps, devices=2, generation_ns=2_000_000_000).generation_tokens_per_s == 90.0
+    assert throughput(steps, devices=2).generation_tokens_per_s == pytest.approx(1800)
+
+
 def test_never_total_samples_over_the_mean_latency():
     """optimum-benchmark printed 10 times the truth for 10 steps: all samples over the time of one mean step."""
     rates = throughput([_step(number, 2.0, 0, 10, samples=4) for number in range(10)], devices=1)

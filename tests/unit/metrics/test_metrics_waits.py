@@ -70,3 +70,12 @@ def test_workers_on_another_clock_are_shifted():
 def test_without_workers_everything_awaited_is_a_wait():
     driver = spans(("driver", 1, 100, 300, "generation", None, "generation reward"))
     assert awaited(driver, spans(), {}) == ([(1, 100, 300, "wait")], [])
+
+
+def test_other_ranks_that_await_the_same_do_not_run_it():
+    """Two ranks await one rollout that generates from 110 to 180: the second rank's span is no generation either."""
+    driver = spans(("driver", 1, 100, 300, "generation", None, "generation"))
+    others = spans(("rank-1", 1, 100, 300, "generation", None, "generation"), ("rollout", 1, 110, 180, "generation", None, None))
+    step = breakdown(driver, others, Window(1, 100, 300))
+    assert step.stages_ns == {"generation": 70, "wait": 130}
+    assert (step.overlap_ns, step.unattributed_ns) == (0, 0)

@@ -147,8 +147,9 @@ def test_the_probe_charges_its_own_work_once(probed):
         hooks=hooks,
     )
     (step,) = result.of("step")
-    assert 30e6 <= step["probe_ns"] < 45e6
-    assert step["end_ns"] - step["start_ns"] >= 50e6  # 30 of ours and 20 of the framework's
+    step_ns = step["end_ns"] - step["start_ns"]
+    assert step["probe_ns"] >= 30e6
+    assert step["probe_ns"] <= step_ns - 20e6  # 30 ms or longer of ours and 20 ms of the framework's: charged twice, it would not fit
 
 
 def test_a_worker_says_what_it_turns_out_to_be_and_a_driver_stays_one(probed):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rlmbench.errors import EnvironmentFailure, UserError
-from rlmbench.experiment import Experiment
-from rlmbench.workload.inputs import library_versions, prepare_inputs, quoted_error
+from rlmbench.experiment import Experiment, Prompts
+from rlmbench.experiment.load import build_experiment, load_suite
+from rlmbench.workload.inputs import library_versions, prepare_inputs, prepare_without_model, quoted_error
 from rlmbench.workload.plan import read_plan
 
 # Stands in for a framework's interpreter: knows versions, and does prepare.py's part without any library.
@@ -221,3 +222,16 @@ def test_quoted_error_is_the_one_that_ended_the_child() -> None:
     assert quoted_error(log) == "a.b.OSError: gone"
     assert quoted_error(log + "error: the cause\n") == "the cause"
     assert quoted_error("progress: fine\nValueError: only mentioned\n") is None
+
+
+def test_a_simulated_run_has_a_plan_of_words_and_no_model(tmp_path):
+    experiment = build_experiment(load_suite("gsm8k_grpo"), "tiny")
+    model_dir, plan_path = prepare_without_model(experiment, tmp_path)
+    assert list(model_dir.iterdir()) == []
+    plan = read_plan(plan_path)
+    assert [row["prompt_tokens"] for row in plan["rows"]] == [len(row["question"].split()) for row in plan["rows"]]
+    hub = experiment.model_copy(
+        update={"workload": experiment.workload.model_copy(update={"prompts": Prompts(source="hub", hub="openai/gsm8k")})}
+    )
+    with pytest.raises(UserError, match="no library to ask the hub"):
+        prepare_without_model(hub, tmp_path)

@@ -16,6 +16,10 @@ def start():
     # hooks; it may also call `after_import` for changes of its own.
     adapter = importlib.import_module(os.environ["RLMBENCH_PROBE_MODULE"])
     recorder.open(folder, role=adapter.role(), spans=spans, synchronize=os.environ.get("RLMBENCH_PROBE_SYNC") != "0")
+    if os.environ.get("RLMBENCH_PROFILE"):
+        from rlmbench_probe import profiling
+
+        profiling.install(recorder)
     waiting = {}
     for hook in adapter.hooks():
         waiting.setdefault(hook.module, []).append(hook)

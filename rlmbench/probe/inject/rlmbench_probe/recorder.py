@@ -32,12 +32,12 @@ def _boot_id():
 class Span:
     """An open span. `fields` are written with it when it closes."""
 
-    __slots__ = ("fields", "id", "lane", "name", "parent", "peak", "stage", "start_ns", "step", "substage", "torch_peak")
+    __slots__ = ("fields", "id", "lane", "mark", "name", "parent", "peak", "stage", "start_ns", "step", "substage", "torch_peak")
 
     def __init__(self, span_id, parent, stage, substage, name, step):
         self.id, self.parent, self.stage, self.substage, self.name, self.step = span_id, parent, stage, substage, name, step
         self.fields = {}
-        self.peak = self.torch_peak = None
+        self.peak = self.torch_peak = self.mark = None
         self.start_ns = 0
 
 
@@ -46,6 +46,7 @@ class Recorder:
 
     def __init__(self):
         self.enabled = False
+        self.profiler = None  # see `profiling`; in a measuring run there is none
         self._quiet_lines = 0
         self.step = 0
         self.update = 0
@@ -69,11 +70,12 @@ class Recorder:
         self._step_start_ns, self._probe_ns, self._total_ns = None, 0, 0
         self._memory = HostMemory()
         self._charging = True
+        self.rank = _integer("RANK", 0)
         self.enabled = True
         threading.Thread(target=self._flush_forever, args=(self._memory,), name="rlmbench-probe", daemon=True).start()
         self.event(
             "process", schema=SCHEMA, pid=os.getpid(), ppid=os.getppid(), host=socket.gethostname(), boot_id=_boot_id(),
-            rank=_integer("RANK", 0), local_rank=_integer("LOCAL_RANK", 0), world_size=_integer("WORLD_SIZE", 1),
+            rank=self.rank, local_rank=_integer("LOCAL_RANK", 0), world_size=_integer("WORLD_SIZE", 1),
             role=self.role, mono_ns=_now(), real_ns=time.time_ns(), argv=getattr(sys, "orig_argv", sys.argv),
         )  # fmt: skip
 
@@ -84,6 +86,8 @@ class Recorder:
         if not self.enabled or not self._spans:
             return None
         entered = _now()
+        if self.profiler is not None:
+            self.profiler.follow()
         stack = self._stack()
         span = Span(next(self._ids), stack[-1].id if stack else None, stage, substage, name or stage, self.step)
         device = cuda()
@@ -98,6 +102,8 @@ class Recorder:
         stack.append(span)
         if substage is None:  # where the run is, for whoever watches it
             self._write({"ev": "begin", "stage": stage, "name": span.name, "step": self.step, "t_ns": entered})
+        if self.profiler is not None:
+            span.mark = self.profiler.annotate(stage, substage)
         span.start_ns = _now()
         self._account(span.start_ns - entered)
         return span
@@ -108,6 +114,8 @@ class Recorder:
         if device is not None and span.substage is None and self._synchronize:
             device.synchronize()
         end_ns = _now()
+        if span.mark is not None and self.profiler is not None:
+            self.profiler.end_annotation(span.mark)
         stack = self._stack()
         if span.substage is None:  # memory is per stage: its boundaries are few
             self._fold_host_peak(stack)
@@ -168,6 +176,7 @@ class Recorder:
         """This process turns out to have a part of its own; `rank` is among those of that part. The first part counts."""
         if self.enabled and self.role == "worker":
             self.role = role
+            self.rank = self.rank if rank is None else rank
             self.event("role", role=role, **({} if rank is None else {"rank": rank}))
 
     def open_stages(self):
@@ -184,11 +193,15 @@ class Recorder:
         """The step in progress ends here and the next begins: steps tile the run."""
         if not self.enabled:
             return
+        if self.profiler is not None:
+            self.profiler.before_step(self.step + 1)
         now = _now()
         self._end_step(now)
         self.step += 1
         self.update = 0
         self._step_start_ns = now
+        if self.profiler is not None:
+            self.profiler.follow()
         self.flush()
         self._account(_now() - now)
 
@@ -197,7 +210,14 @@ class Recorder:
         if self.enabled and self._step_start_ns is not None:
             self._end_step(_now())
             self._step_start_ns = None
+            if self.profiler is not None:
+                self.profiler.end_steps()
             self.flush()
+
+    @property
+    def in_step(self):
+        """Whether a step of this process's own count is in progress."""
+        return self._step_start_ns is not None
 
     def _end_step(self, now):
         if self._step_start_ns is not None and self.role == "driver":
@@ -245,6 +265,8 @@ class Recorder:
 
     def close(self):
         if self.enabled:  # a step in progress stays open: it did not finish
+            if self.profiler is not None:
+                self.profiler.close()
             self.event("end", t_ns=_now(), probe_ns=self._total_ns + self._probe_ns)
             self.flush()
             self.enabled = False
@@ -257,6 +279,7 @@ class Recorder:
                 os.close(self._file)
             self.step = self.update = 0
             self.role = "worker"
+            self.profiler = self.profiler and self.profiler.forked()
             self._quiet_lines = 1  # the process event alone is no reason for a file
             self._begin()
 

@@ -1,0 +1,137 @@
+"""`rlmbench plan`: what a suite will need, before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlmbench.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlmbench.costmodel.devices import Ceiling, Device
+    from rlmbench.costmodel.prediction import Prediction
+    from rlmbench.experiment import Experiment
+    from rlmbench.runner.cells import Plan
+
+app = typer.Typer()
+
+
+@app.command()
+def plan(
+    suite: Annotated[str, typer.Argument(help="Name or file of a suite.")],
+    framework: Annotated[str, typer.Option("--framework", "-f", help="Whose placement of models and memory.")],
+    scale: Annotated[str, typer.Option(help="tiny, small, base, large, or auto.")] = "auto",
+    devices: Annotated[int | None, typer.Option(help="Devices in all: changes the number of data-parallel ranks.")] = None,
+    device_type: Annotated[str | None, typer.Option(help="Devices to plan for, such as H100-SXM; else this machine's.")] = None,
+    price_per_gpu_hour: Annotated[float | None, typer.Option(help="For the cost, in any currency.")] = None,
+    prompt_tokens: Annotated[float | None, typer.Option(help="Mean length of the prompts, where it is known better.")] = None,
+    variants: Annotated[list[str] | None, typer.Option("--variant", help="Of a sweep: only this one.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting first.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> int:
+    """Say whether a suite fits the devices' memory, how long a step takes at least, and what it costs at least. Starts nothing.
+
+    \b
+    rlmbench plan gsm8k_grpo -f verl --scale base --device-type H100-SXM
+    rlmbench plan gsm8k_ppo -f openrlhf --scale base --devices 16 --device-type H100-SXM --price-per-gpu-hour 2.5
+    """
+    from rlmbench.cli.output import console, print_json
+    from rlmbench.costmodel.devices import find_device
+    from rlmbench.runner.cells import Request, make_plan
+
+    kind = find_device(device_type) if device_type else None
+    request = Request(suite, (framework,), scale, tuple(overrides or ()), device="cuda" if kind else None, variants=tuple(variants or ()))
+    made = make_plan(request, force_scale=True)
+    cells = [_cell(one, framework, devices, kind, prompt_tokens) for one in made.each]
+    if as_json:
+        print_json(
+            {
+                "suite": made.suite,
+                "scale": made.scale,
+                "framework": framework,
+                "cells": [_as_json(cell, price_per_gpu_hour) for cell in cells],
+            }
+        )
+        return EXIT_OK
+    for cell in cells:
+        _print(cell, price_per_gpu_hour, console(sys.stdout))
+    return EXIT_OK
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One experiment (of a sweep: one variant) with its prediction, and the ceiling that it was made against."""
+
+    title: str
+    variant: str
+    prediction: Prediction
+    ceiling: Ceiling | None
+
+
+def _cell(made: Plan, framework: str, devices: int | None, kind: Device | None, prompt_tokens: float | None) -> _Cell:
+    from rlmbench.adapter import find_adapter
+    from rlmbench.costmodel.devices import datasheet
+    from rlmbench.runner.predicted import here, prediction_of
+
+    experiment = made.experiment if devices is None else with_devices(made.experiment, devices)
+    translation = find_adapter(framework).translate(experiment, made.device)
+    if translation.unsupported:
+        first = translation.unsupported[0]
+        raise UserError(f"{framework} cannot run {made.suite} at {made.scale}: {first.field} = {first.value!r}: {first.reason}")
+    found = prediction_of(experiment, translation, made.device, device_type=kind, prompt_tokens=prompt_tokens)
+    if found is None:
+        raise UserError(
+            "the model is not one of rlmbench's published shapes (rlmbench suites shapes), so its work is not known: set model.shape"
+        )
+    named = f"{made.suite} {made.variant}".strip()
+    title = f"{named} at {made.scale}, {framework}: {experiment.samples_per_step} samples a step, {experiment.placement.mode}"
+    return _Cell(title, made.variant, found, datasheet(kind, found.dtype) if kind else here(made.device, found.dtype)[0])
+
+
+def _as_json(cell: _Cell, price: float | None) -> dict[str, object]:
+    from dataclasses import asdict
+
+    hours = cell.prediction.device_hours
+    return {
+        "variant": cell.variant or None,
+        "prediction": {**asdict(cell.prediction), "verdict": cell.prediction.verdict},
+        "least_device_hours": hours,
+        "least_cost": None if hours is None or price is None else hours * price,
+    }
+
+
+def _print(cell: _Cell, price: float | None, out: Console) -> None:
+    from rlmbench.report.console_parts import heading
+    from rlmbench.report.prediction import print_prediction
+
+    heading(out, cell.title)
+    print_prediction(cell.prediction, cell.ceiling, price, out)
+
+
+def with_devices(experiment: Experiment, devices: int) -> Experiment:
+    """`experiment` on `devices` devices, by more or fewer data-parallel ranks; rollout devices of their own stay as they are.
+
+    Raises:
+        UserError: they do not divide by what one rank needs, or the batch does not divide by the ranks.
+    """
+    from pydantic import ValidationError
+
+    from rlmbench.experiment import Experiment
+
+    split, own = experiment.parallelism, experiment.placement.rollout_devices
+    each = split.tensor * split.pipeline * split.context
+    if devices <= own or (devices - own) % each:
+        raise UserError(
+            f"--devices {devices}: {own} are the rollout's, and the rest must be a multiple of {each} (tensor x pipeline x context)"
+        )
+    changed = experiment.model_dump()
+    changed["parallelism"]["data"] = (devices - own) // each
+    try:
+        return Experiment.model_validate(changed)
+    except ValidationError as error:
+        raise UserError(f"--devices {devices}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
