@@ -180,6 +180,7 @@ def _described(suite: Suite) -> dict[str, Any]:
         "description": suite.description,
         "sources": suite.sources,
         "scales": _scales(suite),
+        "variants": {scale: list(suite.variants_at(scale)) for scale in suite.scales},
     }
 
 
@@ -201,7 +202,9 @@ def _page(suite: Suite) -> str:
         )
     heads = ("scale", "GPUs", "model", "prompts x samples", "updates/step", "response cap", "lengths", "steps")
     sources = "\n".join(f"  - {source}" for source in suite.sources)
-    return f"{suite.name}: {suite.title}\n\n{suite.description}\n\n{_table(heads, rows)}\n\nSources\n{sources}"
+    swept = [f"  {scale}: {', '.join(variants)}" for scale in suite.scales if (variants := suite.variants_at(scale))]
+    variants_ = "\n\nVariants, each a run of its own, laid over the above\n" + "\n".join(swept) if swept else ""
+    return f"{suite.name}: {suite.title}\n\n{suite.description}\n\n{_table(heads, rows)}{variants_}\n\nSources\n{sources}"
 
 
 def _millions(parameters: int) -> str:

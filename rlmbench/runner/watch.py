@@ -21,7 +21,8 @@ class ProbeState:
     `step` is the step under way or last ended (0 before the first), `stage` the stage under way (None between stages;
     after an exception the innermost stage that it left). `last_step_s` and `tokens_per_s` are of the last step that ended: the prompt
     and response tokens of its trained samples over its seconds, each sample once however many epochs train on it.
-    `starting` is the part of the start-up that was begun last, in any process. None is "not known yet". `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
+    `starting` is the part of the start-up that was begun last, in any process. None is "not known yet".
+    `last_event_ns` is the latest CLOCK_MONOTONIC time in any event.
     """
 
     step: int = 0

@@ -51,6 +51,12 @@ def test_show_prints_the_scales_and_sources() -> None:
     assert last_json(run("show", "gsm8k_grpo", "--json"))["sources"] == load_suite("gsm8k_grpo").sources
 
 
+def test_show_lists_the_variants_of_a_sweep() -> None:
+    assert "  tiny: group2, group4, group8\n" in run("show", "group_size_sweep").stdout
+    assert last_json(run("show", "group_size_sweep", "--json"))["variants"]["tiny"] == ["group2", "group4", "group8"]
+    assert "Variants" not in run("show", "gsm8k_grpo").stdout
+
+
 def test_show_at_a_scale_prints_the_whole_experiment() -> None:
     text = run("show", "gsm8k_grpo", "--scale", "tiny", "--set", "optimization.group_size=8").stdout
     assert text.startswith("# gsm8k_grpo at tiny: samples_per_step 64, updates_per_step 4, devices 1\n")
