@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from rlmbench.taxonomy import Support, Technique
 
 TECHNIQUES: Mapping[str, Technique] = {
-    "data": Technique(Support.RUN, "DeepSpeed ranks, with ZeRO-3."),
+    "data": Technique(Support.RUN, "DeepSpeed ranks, with ZeRO-2 or ZeRO-3."),
     "zero1": Technique(Support.TRANSLATED, "ds.zero_stage 1."),
-    "zero2": Technique(Support.TRANSLATED, "ds.zero_stage 2."),
+    "zero2": Technique(Support.RUN, "ds.zero_stage 2; two ranks."),
     "zero3": Technique(Support.RUN, "ds.zero_stage 3; two ranks."),
     "tensor": Technique(Support.TRANSLATED, "DeepSpeed's AutoTP, up to ZeRO-2, on GPUs."),
     "rollout_tensor": Technique(Support.TRANSLATED, "vLLM's tensor parallelism."),

@@ -16,7 +16,7 @@ def untested(experiment: Experiment, device: str) -> tuple[str, ...]:
         "ring attention": split.context > 1,
         "AutoTP": split.tensor > 1,
         "a rollout engine over several devices": split.rollout_tensor > 1,
-        f"several ranks with sharding {split.sharding}": split.data > 1 and split.sharding != "zero3",
+        f"several ranks with sharding {split.sharding}": split.data > 1 and split.sharding not in ("zero2", "zero3"),
         "asynchronous training of a critic": opt.critic is not None and place.mode == "async",
         "REINFORCE++ without scaling": opt.algorithm == "reinforce_pp" and opt.advantage_scaling == "none",
     }

@@ -20,7 +20,6 @@ def untested(experiment: Experiment, device: str) -> tuple[str, ...]:
         "Ulysses sequence parallelism": split.context > 1 and not uses_megatron(experiment),
         "SGLang (not in rlmbench's environment)": place.rollout_engine == "sglang",
         f"verl's {chosen} trainer": chosen in TRAINERS_NOT_RUN,
-        "more than one step ahead": chosen is Trainer.COLOCATE_ASYNC and place.max_staleness > 1,
         f"the {opt.lr_schedule} learning-rate schedule": opt.lr_schedule != "constant",
     }
     return tuple(f"{part}: translated, not run" for part, present in parts.items() if present)

@@ -79,7 +79,9 @@ def lines(profile: ProfileFigures) -> list[str]:
     count = len({worker.worker for worker in profile.workers})
     plain = sum(worker.uncompressed_bytes for worker in profile.workers)
     extras = f", with {', '.join(profile.extras)}" if profile.extras else ""
-    told = [f"step {steps}{extras}: {count} processes, {numbers.size(profile.bytes)} ({numbers.size(plain)} unpacked)"]
+    told = [
+        f"step {steps}{extras}: {count} process{'es' if count != 1 else ''}, {numbers.size(profile.bytes)} ({numbers.size(plain)} unpacked)"
+    ]
     if not profile.workers:
         told.append("no process opened a span in a traced step with torch loaded")
     told += [f"no trace of {one.process}: {one.reason}" for one in profile.missing]

@@ -13,7 +13,6 @@ from rlmbench.metrics import RunSummary
 from rlmbench.metrics.efficiency import Against, Efficiency, StageAgainst
 from rlmbench.report import efficiency, prediction
 from rlmbench.report.glossary import GLOSSARY
-from rlmbench.report.page import run_page
 from rlmbench.report.terminal import print_run_detail
 
 
@@ -48,8 +47,8 @@ def test_an_unknown_device_says_so_in_place_of_mfu(finished: Any) -> None:
     assert "MFU: n/a (unknown device: no data sheet has it, and nothing was measured (rlmbench doctor --ceilings))" in text
 
 
-def test_the_page_has_a_chapter_and_the_glossary_its_words(finished: Any, known: RunSummary) -> None:
-    chapter = next(section for section in run_page(finished[0], known).sections if section.id == "efficiency")
+def test_the_chapter_of_the_page_and_the_words_of_the_glossary(finished: Any, known: RunSummary) -> None:
+    chapter = efficiency.efficiency_section(known)
     table = chapter.parts[0]
     assert [column.title for column in table.columns][-4:] == [
         "MFU (datasheet)",
