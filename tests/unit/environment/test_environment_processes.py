@@ -52,8 +52,8 @@ def test_silence_still_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.M
 def test_phases_of_all_commands_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "SHORTEST_PHASE_S", 0.0)
     phases: list[str] = []
-    talking = _python("import time; print('now unpacking', flush=True); time.sleep(0.3)", "starting")
-    silent = _python("import time; time.sleep(0.3)", "waiting")
+    talking = _python("import time; print('now unpacking', flush=True); time.sleep(0.3); open('done', 'w').close()", "starting")
+    silent = _python("import os, time\nwhile not os.path.exists('done'): time.sleep(0.01)", "waiting")  # outlives the other, on any machine
     run_together([talking, silent], cwd=tmp_path, log=io.StringIO(), progress=phases.append)
     assert phases[0] == "starting; waiting"
     assert "now unpacking; waiting" in phases
