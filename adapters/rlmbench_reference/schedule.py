@@ -11,6 +11,7 @@ of it, or plant a failure:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
@@ -129,7 +130,7 @@ def schedule_of(native: Mapping[str, Any]) -> Schedule:
         rollouts=native["rollouts"],
         max_staleness=native["max_staleness"],
         overlapped=name == "fused",
-        failure=_failure(native["failure"], parts),
+        failure=_failure(native["failure"], parts, {"trainer": native["ranks"], "rollout": native["rollouts"]}),
     )
 
 
@@ -138,7 +139,7 @@ def _changed(part: Part, settings: Mapping[str, Any], place: str) -> Part:
     for key, value in settings.items():
         if key not in known:
             raise UserError(f"reference: {place}.{key}: unknown{did_you_mean(key, known)}; a stage has {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise UserError(f"reference: {place}.{key}: {value!r} is no number of at least 0")
     changed = replace(part, **{key: known[key](value) for key, value in settings.items()})
     if changed.burn > 1 or changed.skew >= 1 or changed.threads < 1:
@@ -146,7 +147,7 @@ def _changed(part: Part, settings: Mapping[str, Any], place: str) -> Part:
     return changed
 
 
-def _failure(settings: Any, parts: Mapping[str, Part]) -> Failure | None:
+def _failure(settings: Any, parts: Mapping[str, Part], processes: Mapping[str, int]) -> Failure | None:
     if settings is None:
         return None
     given = _mapping(settings, "failure")
@@ -160,7 +161,12 @@ def _failure(settings: Any, parts: Mapping[str, Part]) -> Failure | None:
         raise UserError("reference: failure: give step, stage and kind") from None
     if failure.kind not in KINDS:
         raise UserError(f"reference: failure.kind: {failure.kind!r} is none of {', '.join(KINDS)}{did_you_mean(str(failure.kind), KINDS)}")
-    if failure.stage not in parts:
+    if isinstance(failure.step, bool) or not isinstance(failure.step, int) or failure.step < 1:
+        raise UserError(f"reference: failure.step: {failure.step!r} is no step: a whole number from 1")
+    names = [f"{role}-{rank}" for role, count in processes.items() for rank in range(count)]
+    if failure.process not in names:
+        raise UserError(f"reference: failure.process: {failure.process!r} is none of {', '.join(names)}")
+    if failure.stage not in list(parts):
         raise UserError(f"reference: failure.stage: this schedule has no {failure.stage!r}{did_you_mean(str(failure.stage), parts)}")
     return failure
 

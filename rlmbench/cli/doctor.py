@@ -61,7 +61,7 @@ def doctor(
     table = Table("fact", "state", "value or reason", box=None, pad_edge=False)
     table.columns[2].overflow = "fold"
     for fact in facts:
-        table.add_row(fact.name, "available" if fact.available else "absent", fact.shown)
+        table.add_row(fact.name, "available" if fact.available else "absent", escape(fact.shown))
     for name in sorted(adapters):
         table.add_row(f"adapter {name}", "available", "")
     for name, why in sorted(broken.items()):
@@ -73,6 +73,6 @@ def doctor(
             state_text, detail = "absent", f"{state_name(one)}: rlmbench env create {one.spec.name} --device {one.spec.device}"
         else:
             state_text, detail = "available", f"{one.size_bytes / 1e9:.1f} GB at {one.folder}"
-        table.add_row(f"environment {one.spec.name}-{one.spec.device}", state_text, detail)
+        table.add_row(f"environment {one.spec.name}-{one.spec.device}", state_text, escape(detail))
     console(sys.stdout).print(table)
     return EXIT_OK

@@ -28,8 +28,10 @@ def plan(
     scale: Annotated[str, typer.Option(help="tiny, small, base, large, or auto.")] = "auto",
     devices: Annotated[int | None, typer.Option(help="Devices in all: changes the number of data-parallel ranks.")] = None,
     device_type: Annotated[str | None, typer.Option(help="Devices to plan for, such as H100-SXM; else this machine's.")] = None,
-    price_per_gpu_hour: Annotated[float | None, typer.Option(help="For the cost, in any currency.")] = None,
-    prompt_tokens: Annotated[float | None, typer.Option(help="Mean length of the prompts, where it is known better.")] = None,
+    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="For the cost, in any currency.")] = None,
+    prompt_tokens: Annotated[
+        float | None, typer.Option(min=1, max=10_000_000, help="Mean length of the prompts, where it is known better.")
+    ] = None,
     variants: Annotated[list[str] | None, typer.Option("--variant", help="Of a sweep: only this one.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting first.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
@@ -47,7 +49,12 @@ def plan(
     kind = find_device(device_type) if device_type else None
     request = Request(suite, (framework,), scale, tuple(overrides or ()), device="cuda" if kind else None, variants=tuple(variants or ()))
     made = make_plan(request, force_scale=True)
-    cells = [_cell(one, framework, devices, kind, prompt_tokens) for one in made.each]
+    if not made.cells:
+        raise UserError("\nerror: ".join(made.left_out))
+    for line in made.left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    possible = {cell.variant for cell in made.cells}
+    cells = [_cell(one, framework, devices, kind, prompt_tokens) for one in made.each if one.variant in possible]
     if as_json:
         print_json(
             {

@@ -126,7 +126,13 @@ def _print_launched(out: Console, rows: list[tuple[str, Usage]], attribution: st
     from rlmbench.report.console_parts import table, text
 
     made = table(
-        "launched by", "#busy s", "#compute s", "#communication s", "#copy s", "#events", title=f"whenever it ran (found by {attribution})"
+        "launched by",
+        "#busy ms",
+        "#compute ms",
+        "#communication ms",
+        "#copy ms",
+        "#events",
+        title=f"whenever it ran (found by {attribution})",
     )
     for name, usage in rows:
         times = (usage.busy_ns, usage.compute_ns, usage.communication_ns, usage.copy_ns)

@@ -21,7 +21,7 @@ def whatif(
     split: Annotated[str | None, typer.Option(metavar="G:T", help="Rollout and training devices; default: the best split.")] = None,
     staleness: Annotated[int | None, typer.Option(min=0, help="Versions a batch may lag behind; default: the run's, one at least.")] = None,
     tensor: Annotated[int | None, typer.Option(min=1, help="Devices of one rollout replica; default: the run's.")] = None,
-    steps: Annotated[int, typer.Option(min=10, help="Steps to simulate.")] = 400,
+    steps: Annotated[int, typer.Option(min=10, max=100_000, help="Steps to simulate.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn lengths and variation.")] = 0,
     assume: Annotated[list[str], typer.Option("--assume", metavar="NAME=VALUE", help="Set an assumption; all are printed.")] = [],  # noqa: B006
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
@@ -57,7 +57,7 @@ def _split(text: str | None, devices: int | None) -> tuple[int, int] | None:
     if text is None:
         return None
     rollout, colon, training = text.partition(":")
-    if not colon or not rollout.isdigit() or not training.isdigit() or not int(rollout) or not int(training):
+    if not colon or not rollout.isdecimal() or not training.isdecimal() or not int(rollout) or not int(training):
         raise UserError(f"--split {text}: give rollout and training devices as in 4:12")
     if devices is not None and int(rollout) + int(training) != devices:
         raise UserError(f"--split {text}: these are {int(rollout) + int(training)} devices, --devices says {devices}")

@@ -93,8 +93,5 @@ class Lines:
     def write(self, **event: Any) -> None:
         os.write(self._descriptor, _encode(event).encode() + b"\n")
 
-    def close(self) -> None:
-        os.close(self._descriptor)
-
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode

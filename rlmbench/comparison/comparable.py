@@ -203,7 +203,7 @@ def _natural(pair: Pair, names: Names) -> Iterable[Reason]:
     then = (
         "speeds are compared at equal tokens"
         if at_equal
-        else "speeds are compared as they were, since too few steps tell what a token costs"
+        else "speeds are compared as they were, since their steps do not tell what a token costs"
     )
     yield _reserves("natural_lengths", f"{sentence}{' and '.join(means)}; {then}")
 

@@ -92,11 +92,11 @@ def logits_bytes(shape: Shape, dtype: str, tokens: float) -> float:
 def stage_memory(
     shape: Shape, experiment: Experiment, setup: Setup, lengths: Sequences, weights_dtype: str, sharding: Sharding, *, on_gpu: bool = True
 ) -> dict[str, StageMemory]:
-    """generation, assessment and training -> bytes on one device that runs it. Co-located, a stage also holds the training state.
+    """generation, assessment and training -> bytes on one device that runs it. On shared devices generation also holds the training state.
 
     The rollout engine is taken to free its cache while others work (sleep), and to keep its weights.
     """
-    split, colocated = experiment.parallelism, setup.mode == "colocated"
+    split, colocated = experiment.parallelism, not setup.apart
     state = _state(shape, experiment, setup, weights_dtype, sharding)
     reference = {
         "reference weights": held_parameters(shape, experiment) * BYTES_PER_VALUE[setup.dtype] / _shards(sharding, experiment, "weights")

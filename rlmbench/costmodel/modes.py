@@ -84,6 +84,14 @@ def one_step_off(times: StageTimes) -> float:
     return max(times.generation, times.assessment_sum + times.training_sum) + times.sync
 
 
+def trainer_assessed_asynchrony(times: StageTimes) -> float:
+    """max{D_G, D_A(max) + D_T(max)}: as bounded asynchrony, but the trainer assesses, as in verl, OpenRLHF and the reference framework.
+
+    Table 9's form, which adds D_A to D_G, is no lower bound of it: where generation is the longest, assessment hides beside it.
+    """
+    return max(times.generation, times.assessment_max + times.training_max) + times.sync
+
+
 def combined(times: StageTimes) -> float:
     """max{max{D_G, D_A}, D_T}: fusion and asynchrony; tensor-parallel generation and sharded training lie in the times (Table 9)."""
     return max(times.generation, times.assessment_max, times.training_max) + times.sync
@@ -102,6 +110,7 @@ MODES: Mapping[str, Callable[[StageTimes], float]] = {
     "stage_fusion": stage_fusion,
     "bounded_asynchrony": bounded_asynchrony,
     "one_step_off": one_step_off,
+    "trainer_assessed_asynchrony": trainer_assessed_asynchrony,
     "combined": combined,
 }
 """Every mode whose step follows from the stages' times alone."""

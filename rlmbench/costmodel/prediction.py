@@ -169,13 +169,15 @@ def sharding_of(experiment: Experiment, ledger: Sequence[Mapping[str, Any]]) -> 
 def expected_lengths(experiment: Experiment, prompt_tokens: float | None = None) -> tuple[Sequences, str]:
     """An average step's samples, and in words where their lengths come from."""
     work, samples = experiment.workload, experiment.samples_per_step
+    assumed = "" if prompt_tokens is not None else "; the prompts' mean is assumed"
     if prompt_tokens is None:
         usual = GENERATED_PROMPT_TOKENS if work.prompts.source == "generated" else GSM8K_PROMPT_TOKENS
         prompt_tokens = min(usual, work.max_prompt_tokens)
     prompt = round(prompt_tokens)
     if work.replay is None:
         capped = Sequences.of([(prompt, work.max_response_tokens)] * samples)
-        return capped, "natural lengths are not known before a run: every response is taken to reach its cap, and times are bounds for that"
+        cap = "natural lengths are not known before a run: every response is taken to reach its cap, and times are bounds for that"
+        return capped, cap + assumed
     trace = read_trace(Path(work.replay.lengths.path)) if isinstance(work.replay.lengths, TraceLengths) else ()
     steps = max(1, min(experiment.measurement.steps, MOST_DRAWS // samples))
     drawn = [
@@ -184,4 +186,4 @@ def expected_lengths(experiment: Experiment, prompt_tokens: float | None = None)
     ]
     every = Sequences.of((prompt, response) for of_step in drawn for response in of_step)
     longest = round(sum(max(of_step) for of_step in drawn) / steps)
-    return every.per_step(steps, longest), "responses drawn from the suite's replayed distribution"
+    return every.per_step(steps, longest), "responses drawn from the suite's replayed distribution" + assumed

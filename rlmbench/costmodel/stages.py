@@ -12,7 +12,7 @@ from typing import Literal
 
 from rlmbench.costmodel import work
 from rlmbench.costmodel.devices import Ceiling
-from rlmbench.costmodel.modes import StageTimes, bounded_asynchrony, colocated, disaggregated
+from rlmbench.costmodel.modes import StageTimes, colocated, disaggregated, trainer_assessed_asynchrony
 from rlmbench.costmodel.work import Sequences
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.workload.shapes import BYTES_PER_VALUE, Shape
@@ -48,6 +48,7 @@ class StageWork:
 class Setup:
     """What decides a step's stages besides its samples. `replicas` are the rollout engine's, each over `rollout_tensor` devices.
 
+    `apart`: the rollout engine has devices of its own; asynchronous rollouts need not (verl's colocate_async).
     `baselines` is what is generated besides, per sample: ReMax's greedy response of each prompt, 1 / group_size.
     """
 
@@ -66,6 +67,7 @@ class Setup:
     training_devices: int
     mode: Literal["colocated", "disaggregated", "async"]
     baselines: float = 0.0
+    apart: bool = False
 
     @property
     def rollout_devices(self) -> int:
@@ -74,7 +76,7 @@ class Setup:
     @property
     def devices(self) -> int:
         """All that the run holds."""
-        return self.training_devices if self.mode == "colocated" else self.training_devices + self.rollout_devices
+        return self.training_devices + self.rollout_devices if self.apart else self.training_devices
 
 
 def setup_of(experiment: Experiment, traits: Mapping[str, str], weights_dtype: str | None = None) -> Setup:
@@ -84,7 +86,7 @@ def setup_of(experiment: Experiment, traits: Mapping[str, str], weights_dtype: s
     """
     opt, split, place = experiment.optimization, experiment.parallelism, experiment.placement
     training_devices = split.data * split.tensor * split.pipeline * split.context
-    rollout_devices = training_devices if place.mode == "colocated" else max(place.rollout_devices, 1)
+    rollout_devices = place.rollout_devices or training_devices
     per_pass = -(-experiment.samples_per_step // opt.micro_batch_samples)
     return Setup(
         dtype="bfloat16" if weights_dtype == "bfloat16" else experiment.model.dtype,
@@ -101,6 +103,7 @@ def setup_of(experiment: Experiment, traits: Mapping[str, str], weights_dtype: s
         rollout_tensor=split.rollout_tensor,
         training_devices=training_devices,
         mode=place.mode,
+        apart=place.rollout_devices > 0,
         baselines=1 / opt.group_size if opt.algorithm is Algorithm.REMAX else 0.0,
     )
 
@@ -188,4 +191,4 @@ def least_step(stages: Mapping[str, StageWork], setup: Setup, ceiling: Ceiling, 
         training={stage: known[stage] for stage in ("actor_update", "critic_update") if stage in known},
         sync=known.get("weight_sync", 0.0),
     )
-    return {"colocated": colocated, "disaggregated": disaggregated, "async": bounded_asynchrony}[setup.mode](times)
+    return {"colocated": colocated, "disaggregated": disaggregated, "async": trainer_assessed_asynchrony}[setup.mode](times)

@@ -38,8 +38,10 @@ def measure(environment: Environment, name: str, device: str) -> list[dict[str, 
     command = [str(environment.python), "-c", _SCRIPT.read_text(), device, str(BUDGET_S)]
     try:
         ended = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentFailure(f"{environment.python}: ceilings could not be measured: {error}") from None
+    except subprocess.TimeoutExpired:  # whose own words quote the whole script
+        raise EnvironmentFailure(f"{environment.python}: ceilings could not be measured within {TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise EnvironmentFailure(f"{environment.python}: ceilings could not be measured: {error.strerror}") from None
     found = parse(ended.stdout)
     if not found:
         last = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["no output"]
@@ -67,7 +69,7 @@ def parse(output: str) -> list[dict[str, Any]]:
         found = json.loads(output.strip().splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         return []
-    return found if isinstance(found, list) else []
+    return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
 
 
 def kept(device: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from rlmbench.metrics.idle import at_work
-from rlmbench.metrics.stages import Interval, Segment, Window, gaps, merged
+from rlmbench.metrics.stages import Interval, Segment, Window, gaps, merged, part_of, union_of
 from rlmbench.records.clocks import clock_offsets_ns, node_offsets_ns
 from rlmbench.records.frames import plain_rows
 
@@ -70,13 +70,13 @@ class Attribution:
         return {stage: stretches for stage, stretches in found.items() if stretches}
 
     def _measured_part(self, intervals: Stretches) -> Stretches:
-        union = merged(intervals, self.measured[0][0], self.measured[-1][1]) if self.measured else []
-        return [part for stretch in self.measured for part in merged(union, *stretch)]
+        union = union_of(intervals)
+        return [part for stretch in self.measured for part in part_of(union, *stretch)]
 
     def without(self, stages: Mapping[str, Stretches]) -> Stretches:
         """The parts of the measured steps in which none of `stages` runs."""
-        running = [interval for stretches in stages.values() for interval in stretches]
-        return [gap for stretch in self.measured for gap in gaps(merged(running, *stretch), *stretch)]
+        running = union_of([interval for stretches in stages.values() for interval in stretches])
+        return [gap for stretch in self.measured for gap in gaps(part_of(running, *stretch), *stretch)]
 
     def shared(self, stages: Mapping[str, Stretches]) -> list[Stretches]:
         """Where stages run at once: where at least two do, where at least three do, and so on. What lies there is counted in each."""
@@ -95,13 +95,18 @@ class Attribution:
         """The devices that the run held, by node and device.
 
         Those on which its processes were seen, by pid or by their own fact `device_uuid`; if there is none, every device that was
-        sampled, with the stages of the driver.
+        sampled, with the stages of the driver. Where the ids that a device lists may be those of a container's machine, and so stand for
+        other processes here, what a process states counts alone.
         """
         sampled = self.tables.device_samples[["node", "device"]].drop_duplicates()
         by_pid, by_fact = self._seen_by_pid(), self._stated()
+        said = self.tables.capabilities
+        doubtful = set(said.loc[(said["name"] == "device_processes.ids") & ~said["available"], "node"])
+        stating = {process for processes in by_fact.values() for process in processes}
         found, unbound = [], []
         for node, device in sorted(plain_rows(sampled, "node", "device")):
             seen, stated = by_pid.get((node, device), set()), by_fact.get(device, set())
+            seen = seen - stating if node in doubtful else seen
             if seen or stated:
                 found.append(Binding(node, device, tuple(sorted(seen | stated)), "pid" if seen else "fact"))
             else:

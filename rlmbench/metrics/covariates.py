@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 COVARIATES = ("tokens of a step", "longest response of a step")
 FEWEST_FREE = 2
 """Steps beyond one a run and one a slope, below which slopes are not fitted."""
-_NO_SPREAD = 1e-9
-"""Variance of logarithms within runs, below which a covariate says nothing: it is left out."""
+_NO_SPREAD = 1e-6
+"""Variance of logarithms within runs (0.1% squared), below which a covariate says nothing: it is left out."""
+_ALIKE = 0.01
+"""By how much, as a logarithm, two configurations may differ in a covariate that is left out: less than any effect that counts."""
+_FARTHEST = 20.0
+"""As a logarithm: no run is moved farther, and no interval widened by more. Slopes of next to no spread may be any number."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class _Fit:
 
 
 def at_equal_tokens(a: Sequence[Steps], b: Sequence[Steps], minimum_effect: float = MINIMUM_EFFECT) -> AtEqualTokens | None:
-    """None where no slope can be fitted: too few steps, or all of a run's alike."""
+    """None where no slope can be fitted: too few steps, or all of a run's alike, or alike in something in which a and b are not."""
     import numpy as np
 
     if not a or not b:
@@ -79,11 +83,14 @@ def at_equal_tokens(a: Sequence[Steps], b: Sequence[Steps], minimum_effect: floa
     seconds = np.array([of.mean() for _, of in logs])
     means = centres[: len(a)].mean(axis=0), centres[len(a) :].mean(axis=0)
     common = (means[0] + means[1]) / 2
-    moved = seconds - (centres - common)[:, fit.columns] @ fit.slopes
+    apart = means[0] - means[1]
+    if any(abs(apart[column]) > _ALIKE for column in range(len(apart)) if column not in fit.columns):
+        return None
+    moved = seconds - np.clip((centres - common)[:, fit.columns] @ fit.slopes, -_FARTHEST, _FARTHEST)
     rates = np.exp(common[0] - moved).tolist()
     plain = difference_of_runs(rates[: len(a)], rates[len(a) :], minimum_effect)
-    apart = (means[0] - means[1])[fit.columns]
-    half = t95(fit.runs - 1) * sqrt(max(0.0, float(apart @ fit.covariance @ apart)))
+    moved_apart = apart[fit.columns]
+    half = min(t95(fit.runs - 1) * sqrt(max(0.0, float(moved_apart @ fit.covariance @ moved_apart))), _FARTHEST)
     tokens_a, tokens_b = (exp(float(mean[0])) for mean in means)
     return AtEqualTokens(_widened(plain, half, minimum_effect), _slopes(fit), exp(float(common[0])), tokens_a, tokens_b)
 

@@ -147,14 +147,16 @@ def efficiency(
 
 
 def ceilings_of(devices: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]], dtype: str) -> list[Ceiling]:
-    """The data sheet's ceiling of the run's device, if known, and the measured one, if there is one."""
+    """The data sheet's ceiling of one of the run's devices, if known, and the measured one, if there is one: the fastest of those alike."""
     name = str(devices[0].get("name")) if devices else "cpu"
     known = by_nvml_name(name)
     found = [datasheet(known, dtype)] if known else []
-    for one in measured:
-        if one.get("device") == name:
-            source = f"rlmbench doctor --ceilings, torch {one.get('torch')}"
-            found.append(Ceiling("measured", name, one.get("flops_per_s", {}).get(dtype), one.get("bytes_per_s"), source))
+    alike = [one for one in measured if one.get("device") == name]
+    if alike:
+        flops_per_s = max(filter(None, (one.get("flops_per_s", {}).get(dtype) for one in alike)), default=None)
+        bytes_per_s = max(filter(None, (one.get("bytes_per_s") for one in alike)), default=None)
+        source = f"rlmbench doctor --ceilings, torch {alike[0].get('torch')}"
+        found.append(Ceiling("measured", name, flops_per_s, bytes_per_s, source))
     return found
 
 

@@ -139,8 +139,12 @@ def _same_process(samples: pd.DataFrame, began_ns: int | None) -> pd.DataFrame:
 
 
 def _device_memory(run: Attribution, node: str, pid: int, devices: Sequence[str]) -> Level | None:
-    """Over its devices, as each lists it: they are read at the same moments."""
+    """Over its devices, as each lists it. They are read in turn: at each turn of the last one, with what the others said before."""
     listed = run.of(run.tables.device_processes, node)
     own = listed[(listed["pid"] == pid) & listed["device"].isin(list(devices))].dropna(subset=["memory_used_bytes"])
-    together = own.groupby("t_ns")["memory_used_bytes"].sum().reset_index()
+    if own.empty:
+        return None
+    last = own.groupby("device")["t_ns"].min().idxmax()
+    by_device = own.pivot_table(index="t_ns", columns="device", values="memory_used_bytes", aggfunc="sum").astype("float64")
+    together = by_device.ffill()[by_device[last].notna()].sum(axis=1).rename("memory_used_bytes").reset_index()
     return level(readings_of(together, "memory_used_bytes", run.shift_ns[node]), run.measured)

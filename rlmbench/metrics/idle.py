@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rlmbench.metrics.stages import Interval, Segment, Window, gaps, innermost_segments, merged
+from rlmbench.metrics.stages import Interval, Segment, Window, gaps, innermost_segments, merged, part_of, union_of
 from rlmbench.records.frames import plain_rows
 from rlmbench.records.vocabulary import STARTUP
 
@@ -120,8 +120,8 @@ def bubbles_of(idle_ns: Iterable[int], steps: int) -> Bubbles:
 
 def _idle(busy: Iterable[Interval], stretches: Sequence[Interval]) -> list[int]:
     """Lengths of what `busy` leaves of the stretches."""
-    known = list(busy)
-    return [end - start for stretch in stretches for start, end in gaps(merged(known, *stretch), *stretch)]
+    union = union_of(list(busy))
+    return [end - start for stretch in stretches for start, end in gaps(part_of(union, *stretch), *stretch)]
 
 
 def sample_intervals(spans: pd.DataFrame, offsets_ns: Mapping[str, int], steps: Iterable[int]) -> dict[int, list[Interval]]:

@@ -152,9 +152,10 @@ def profile_figures(run: Run) -> ProfileFigures | None:
 
 
 def _devices(folder: Path, workers: Sequence[TracedWorker]) -> list[ProfiledDevice]:
-    """Each device once. Where only one process used it, its figures are those of that trace."""
+    """Each device once. Where only one process used it, its figures are those of that trace. A trace that cannot be read may miss on any."""
     from rlmbench.traces.shared import read_shared
 
+    unread = next((f"the trace of {worker.worker} could not be read" for worker in workers if worker.problem), None)
     users: dict[str, list[tuple[TracedWorker, TracedDevice]]] = {}
     for worker in workers:
         for device in worker.devices:
@@ -162,7 +163,7 @@ def _devices(folder: Path, workers: Sequence[TracedWorker]) -> list[ProfiledDevi
     found = []
     for name, used in sorted(users.items()):
         usage = read_shared([(folder / worker.file, device.index) for worker, device in used])
-        problem = next((device.problem for _, device in used if device.problem), None)
+        problem = next((device.problem for _, device in used if device.problem), unread)
         names = list(dict.fromkeys(worker.worker for worker, _ in used))
         found.append(ProfiledDevice(name, names, **_figures(usage), problem=problem))
     return found

@@ -119,12 +119,13 @@ def _reasons(found: Resources, tables: Tables, no_device: str) -> dict[str, str]
         refused.setdefault(name, reason or "not available here")
     no_device = refused.get("nvml", no_device)
     few = "too few readings within the measured steps"
+    cores_known = all(one.cores for one in found.host)
     absent = {
         "host": (not found.host, "the clock of no collector could be tied to the driver's"),
         "processes": (not found.processes, "no process of the probe was among the collectors' readings"),
         "devices": (not found.devices, no_device),
         "energy": (found.energy is None, refused.get("energy", few) if found.devices else no_device),
-        "idle.cpu_idle": (found.cpu_idle is None, few),
+        "idle.cpu_idle": (found.cpu_idle is None, few if cores_known else "how many cores a node has is not known"),
         "idle.low_sm": (found.low_sm is None, refused.get("gpm.sm_active", few) if found.devices else no_device),
     }
     return {figure: reason for figure, (is_absent, reason) in absent.items() if is_absent}

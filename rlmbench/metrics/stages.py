@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -106,22 +106,27 @@ def awaited(driver_spans: pd.DataFrame, other_spans: pd.DataFrame, offsets_ns: M
     others_at_work = other_spans[other_spans["awaits"].isna()]  # who only awaits it as well, as other ranks do, does not run it
     overlays: list[Overlay] = []
     beside: list[Segment] = []
-    for thread, start, end, stages in plain_rows(driver_spans.dropna(subset=["awaits"]), "thread", "start_ns", "end_ns", "awaits"):
+    awaiting = list(plain_rows(driver_spans.dropna(subset=["awaits"]), "thread", "start_ns", "end_ns", "awaits"))
+    names = {name for *_, stages in awaiting for name in str(stages).split()}
+    at_work = {name: _at_work(others_at_work, name, offsets_ns) for name in names}
+    for thread, start, end, stages in awaiting:
         first, *others = str(stages).split()
-        running = merged(_at_work(others_at_work, first, offsets_ns), start, end)
+        running = part_of(at_work[first], start, end)
         for stage in others:
-            busy = merged(_at_work(others_at_work, stage, offsets_ns), start, end)
-            alone = [part for gap in gaps(running, start, end) for part in merged(busy, *gap)]
+            busy = part_of(at_work[stage], start, end)
+            alone = [part for gap in gaps(running, start, end) for part in part_of(busy, *gap)]
             overlays += [Overlay(thread, *part, stage) for part in alone]
-            beside += [Segment(*part, stage, None) for shared in running for part in merged(busy, *shared)]
+            beside += [Segment(*part, stage, None) for shared in running for part in part_of(busy, *shared)]
             running = merged([*running, *alone], start, end)
         overlays += [Overlay(thread, *gap, "wait") for gap in gaps(running, start, end)]
     return sorted(overlays), beside
 
 
 def _at_work(spans: pd.DataFrame, stage: str, offsets_ns: Mapping[str, int]) -> list[Interval]:
+    """When any process runs the stage."""
     rows = plain_rows(spans[spans["stage"] == stage], "process", "start_ns", "end_ns")
-    return [(start + offsets_ns.get(process, 0), end + offsets_ns.get(process, 0)) for process, start, end in rows]
+    intervals = [(start + offsets_ns.get(process, 0), end + offsets_ns.get(process, 0)) for process, start, end in rows]
+    return union_of(intervals)
 
 
 def merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interval]:
@@ -134,6 +139,21 @@ def merged(intervals: Iterable[Interval], start: int, end: int) -> list[Interval
             found[-1] = (found[-1][0], max(found[-1][1], ended))
         else:
             found.append((begun, ended))
+    return found
+
+
+def union_of(intervals: Collection[Interval]) -> list[Interval]:
+    """The union of `intervals`, in order and disjoint."""
+    return merged(intervals, min(start for start, _ in intervals), max(end for _, end in intervals)) if intervals else []
+
+
+def part_of(union: Sequence[Interval], start: int, end: int) -> list[Interval]:
+    """What lies of `union`, in order and disjoint, within [start, end); only that is looked at."""
+    found: list[Interval] = []
+    for begun, ended in islice(union, bisect_right(union, start, key=lambda interval: interval[1]), None):
+        if max(begun, start) >= end:
+            break
+        found.append((max(begun, start), min(ended, end)))
     return found
 
 

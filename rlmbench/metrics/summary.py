@@ -520,7 +520,11 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
 def _absent_efficiency(found: Efficiency | str) -> list[_Reason]:
     if isinstance(found, str):
         return [_Reason("efficiency", True, found)]
-    unknown = "unknown device: no data sheet has it, and nothing was measured (rlmbench doctor --ceilings)"
+    unknown = (
+        f"no rate of {found.against[0].device} in {found.dtype} is known"
+        if found.against
+        else "unknown device: no data sheet has it, and nothing was measured (rlmbench doctor --ceilings)"
+    )
     return [
         _Reason("efficiency.mfu", not any(one.step_mfu is not None for one in found.against), unknown),
         _Reason(

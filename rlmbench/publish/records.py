@@ -22,7 +22,10 @@ from rlmbench.records.store import PLAN, SUMMARY, Run
 
 PUBLICATION = "publication.json"
 SCHEMA_VERSION = 1
-LEFT_OUT = "logs, raw events, job and input files, the framework's own output, the page; the texts and token ids of prompts (plan.json keeps their hashes)"
+LEFT_OUT = (
+    "logs, raw events, traces, job and input files, the framework's own output, the page; "
+    "the texts and token ids of prompts (plan.json keeps their hashes)"
+)
 _TEXT_OF_PROMPTS = ("question", "answer", "prompt_ids")
 
 
@@ -36,10 +39,10 @@ class Published:
 
 
 def publish(run: Run, summary: RunSummary, scrubber: Scrubber, output: Path) -> Published:
-    """Write `run` below `output`/<suite>/; a folder of the same run is replaced. `scrubber` must know the run (`know_run`).
+    """Write `run` below `output`/<suite>/; a published folder of the same run is replaced. `scrubber` must know the run (`know_run`).
 
     Raises:
-        UserError: `output` is where the run lies, it is not finished, or something in it could not be made anonymous.
+        UserError: `output` is where the run lies, or holds an unpublished one of its name, it is not finished, or something in it could not be made anonymous.
     """
     manifest = run.manifest
     if manifest.status in ("planned", "running"):
@@ -47,6 +50,8 @@ def publish(run: Run, summary: RunSummary, scrubber: Scrubber, output: Path) -> 
     folder = output.resolve() / manifest.suite / run.id
     if folder == run.path or folder in run.path.parents or run.path in folder.parents:
         raise UserError(f"{output}: the run {run.id} lies there itself; give another folder with --output")
+    if folder.exists() and not (folder / PUBLICATION).is_file():
+        raise UserError(f"{folder}: a run that was never published lies there; give another folder with --output")
     files = {**_tables(run, scrubber), **_documents(run, summary, scrubber)}
     _check(files, run)
     building = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
@@ -67,7 +72,7 @@ def know_run(scrubber: Scrubber, run: Run, summary: RunSummary) -> None:
 
     for name in TABLE_NAMES:
         table = getattr(run.tables, name)
-        for column, learn in (("host", scrubber.host), ("boot_id", scrubber.boot)):
+        for column, learn in (("host", scrubber.host), ("boot_id", scrubber.boot), ("device", scrubber.device)):
             if column in table:
                 for value in table[column].dropna().unique():
                     learn(str(value))
@@ -77,8 +82,15 @@ def know_run(scrubber: Scrubber, run: Run, summary: RunSummary) -> None:
 
 
 def publish_campaign(campaign: Path, scrubber: Scrubber, output: Path, suite: str) -> Path:
-    """The campaign's file beside the runs: how often what was asked for. Paths in it are scrubbed."""
-    content = scrubber.value(json.loads(campaign.read_bytes()))
+    """The campaign's file beside the runs: how often what was asked for. Paths in it are scrubbed.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        content = scrubber.value(json.loads(campaign.read_bytes()))
+    except ValueError:
+        raise UserError(f"{campaign}: damaged campaign; its runs were published without it") from None
     path = output / suite / "campaigns" / campaign.name
     write_atomically(path, _json(content))
     return path

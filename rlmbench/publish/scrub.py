@@ -7,6 +7,7 @@ like an absolute path keeps only its last part, so that a path that nobody thoug
 from __future__ import annotations
 
 import getpass
+import ipaddress
 import os
 import re
 import socket
@@ -16,8 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlmbench.records.vocabulary import FRAMEWORK_NAMES, STAGES, SUBSTAGES
+
 RUN, RESULTS, ENVIRONMENT, CACHE, SOURCE, TMP, HOME = "<run>", "<results>", "<environment>", "<cache>", "<rlmbench>", "<tmp>", "<home>"
-PATH, SECRET, ADDRESS = "<path>", "<secret>", "<address>"
+PATH, SECRET, ADDRESS, DEVICE = "<path>", "<secret>", "<address>", "<device>"
 
 LEGEND: Mapping[str, str] = {
     RUN: "the run's folder",
@@ -30,7 +33,7 @@ LEGEND: Mapping[str, str] = {
     "<user>": "a user's name",
     "<host>, <host 2>, ...": "hosts; in order of their first run",
     "<boot 1>, ...": "boots of hosts: times of one boot share a clock",
-    "<device 1>, ...": "devices, by their UUIDs",
+    "<device 1>, ...": "devices, by their UUIDs; <device> is one that only a text names",
     PATH: "any other folder, of which the last part is kept",
     ADDRESS: "an IP address",
     SECRET: "the value of a variable, option or key that is named like a secret",
@@ -44,8 +47,13 @@ _KEPT_ROOTS = ("/dev/", "/proc/", "/sys/")
 _HOMES = re.compile(rf"(?<![\w.<>~$-])(?:/home/{_PART}|/Users/{_PART}|/root){_END}")
 _SOURCE = re.compile(r"/((?:adapters/)?rlmbench(?:_[a-z0-9]+|(?!/environments|/inputs))/.*)")
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
-_USERS_NOT_TOLD = ("root", "user", "admin", "ubuntu")
-"""Names that are words, and that tell nothing."""
+_ADDRESS_6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]+[0-9A-Fa-f](?!\w)")
+_DEVICE = re.compile(r"(?<![\w-])(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])")
+_PLAIN = (
+    "root user admin ubuntu app main node head master driver worker launcher trainer train rollout engine server actor critic ray cpu cuda"
+)
+_WORDS = frozenset((*STAGES, *SUBSTAGES, *FRAMEWORK_NAMES, *_PLAIN.split()))
+"""Names of users and hosts that tell nothing, and that are words of a record: replaced, they would change what it says."""
 
 _NAMED_SECRET = re.compile(
     r"(?:^|[_.\-])(?:api[_-]?key|(?:access|private|secret|encryption)[_-]?key|secret|passwd|password|credentials?|bearer"
@@ -74,7 +82,7 @@ class Scrubber:
         for name, value in os.environ.items():
             self._secret(name, value)
         user = _user()
-        if user and len(user) > 2 and user not in _USERS_NOT_TOLD:
+        if user and len(user) > 2 and user not in _WORDS:
             self._names[user] = "<user>"
         self._own_host = socket.gethostname()
         self._roots: dict[str, str] = {
@@ -106,6 +114,8 @@ class Scrubber:
         self.boot(manifest.host.get("boot_id"))
         for device in manifest.devices:
             self._count("device", device.get("uuid"))
+        for state in manifest.preconditions.devices if manifest.preconditions else ():
+            self._count("device", state.uuid)
         self.__dict__.pop("_known", None)
 
     def host(self, name: str | None) -> None:
@@ -116,8 +126,14 @@ class Scrubber:
     def node(self, name: str | None, host: str | None) -> None:
         """What a collector calls its node, which is made from its host's name."""
         self._host(host or name)
-        if name and name not in self._names:
-            self._names[name] = self._names[host or name]
+        known = self._names.get(host or name or "")
+        if name and known and name not in _WORDS:
+            self._names.setdefault(name, known)
+        self.__dict__.pop("_known", None)
+
+    def device(self, uuid: str | None) -> None:
+        """A further device, as a collector saw it: a MIG slice, say."""
+        self._count("device", uuid)
         self.__dict__.pop("_known", None)
 
     def boot(self, boot_id: str | None) -> None:
@@ -132,6 +148,7 @@ class Scrubber:
         for pattern, replacement in self._known[1]:
             text = pattern.sub(lambda _, by=replacement: by, text)  # type: ignore[misc]
         text = _QUOTED.sub(rf"\1{SECRET}", _OPTION.sub(rf"\1{SECRET}", _SHAPED.sub(SECRET, text)))
+        text = _ADDRESS_6.sub(_address_6, _DEVICE.sub(DEVICE, text))
         return _ADDRESS.sub(ADDRESS, _ABSOLUTE.sub(_last_part, _HOMES.sub(HOME, text)))
 
     def value(self, value: Any) -> Any:
@@ -165,12 +182,12 @@ class Scrubber:
             self._names[value] = SECRET
 
     def _host(self, name: str | None) -> None:
-        if name and name != "localhost":
+        if name and name != "localhost" and name not in _WORDS:
             self._count("host", name)
 
     def _count(self, kind: str, name: str | None) -> None:
         known = self._counted[kind]
-        if name and name not in known:
+        if name and not name.startswith("<") and name not in known:  # a published record has placeholders already
             known.append(name)
             self._names[name] = "<host>" if kind == "host" and len(known) == 1 else f"<{kind} {len(known)}>"
 
@@ -178,14 +195,14 @@ class Scrubber:
     def _known(self) -> tuple[tuple[str, ...], list[tuple[re.Pattern[str], str]]]:
         """Texts whose presence asks for a closer look, and patterns, the longest first."""
         roots = [(root, re.compile(rf"(?<![\w.<>~$-]){re.escape(root)}{_END}"), by) for root, by in self._roots.items()]
-        own = {} if self._own_host in ("", "localhost") else {self._own_host: "<host>"}
+        own = {} if self._own_host in ("", "localhost", *_WORDS) else {self._own_host: "<host>"}
         names = [(name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), by) for name, by in {**own, **self._names}.items()]
         ordered = sorted([*roots, *names], key=lambda one: -len(one[0]))
         return tuple(one[0] for one in ordered), [(pattern, by) for _, pattern, by in ordered]
 
 
 def _worth_a_look(text: str, known: tuple[str, ...]) -> bool:
-    return "/" in text or "." in text or "=" in text or len(text) >= 20 or any(name in text for name in known)
+    return "/" in text or "." in text or "=" in text or "::" in text or len(text) >= 20 or any(name in text for name in known)
 
 
 def _is_secret_variable(name: str, value: str) -> bool:
@@ -205,6 +222,16 @@ def _last_part(found: re.Match[str]) -> str:
         return f"{SOURCE}/{inside.group(1)}"
     last = path.rstrip("/").rsplit("/", 1)[-1]
     return f"{PATH}/{last}"
+
+
+def _address_6(found: re.Match[str]) -> str:
+    """An IPv6 address, if it is one (``12:30:01`` is none), and other than the machine's address of itself."""
+    text = found.group()
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return text
+    return text if address.is_loopback or not any(letter.isdigit() for letter in text) else ADDRESS
 
 
 def absolute_paths(text: str) -> list[str]:

@@ -47,7 +47,7 @@ class _NodeFile:
             for number, line in enumerate(lines, start=1):
                 try:
                     self._take(json.loads(line))
-                except (KeyError, TypeError, ValueError, RecursionError):
+                except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
                     self._damaged += line.endswith(b"\n")
                 if number % BATCH_LINES == 0:
                     yield self._rows

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
     from rlmbench.metrics.figures import Guideline
 
+IDEAL = "predicted with ideal scaling and the other defaults that rlmbench whatif prints: the most that can be expected"
 NOT_LOOKED_AT = "not looked at: the record was written before guidelines were; rlmbench show derives them"
 
 
@@ -27,6 +28,8 @@ def print_advice(summary: RunSummary, console: Console) -> None:
         if one.triggered:
             hanging(console, "guideline: ", f"{one.name}: {one.says}. {figure_text(one)}; {prediction_text(one)}", "bold")
     hanging(console, "guidelines: ", others_text(found), "dim")
+    if any(one.predicted_step_s is not None for one in found):
+        hanging(console, "            ", IDEAL, "dim")
 
 
 def figure_text(one: Guideline) -> str:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def table(*titles: str, title: str | None = None) -> Table:
@@ -17,7 +17,8 @@ def table(*titles: str, title: str | None = None) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", title_style="bold")
+    shown = text(title, "bold") if title is not None else None  # a str would be read as markup
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=shown, title_justify="left")
     for name in titles:
         number = name.startswith("#")
         made.add_column(text(name.removeprefix("#")), justify="right" if number else "left", no_wrap=number, overflow="fold")

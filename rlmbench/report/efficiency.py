@@ -19,10 +19,10 @@ INTRO = (
 )
 
 
-def flops(value: float | None, unit: str = "FLOP") -> str:
+def flops(value: float | None, unit: str = "FLOP", reason: str | None = None) -> str:
     """FLOPs (or per second) in the unit that leaves one to four digits before the point."""
     if value is None:
-        return numbers.absent()
+        return numbers.absent(reason)
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if value >= factor:
             return f"{numbers.significant(value / factor)} {prefix}{unit}"

@@ -58,7 +58,7 @@ GLOSSARY: tuple[Term, ...] = (
     Term(
         "Probe overhead",
         "%",
-        "The probe's own time inside the measured steps by its own account, divided by the steps' seconds.",
+        "The probe's own time in a step by its own account, divided by the step's seconds; median over measured steps.",
     ),
     Term(
         "Prompts, samples, tokens",
@@ -92,10 +92,11 @@ GLOSSARY: tuple[Term, ...] = (
         "again. An unknown device is unknown, not 0. Measured: against the fastest product rlmbench timed on the machine.",
     ),
     Term(
-        "MBU, roofline, limit",
+        "MBU, FLOP/byte, roofline, limit",
         "%",
-        "MBU: least memory traffic (weights per pass or decode step, KV cache, optimizer state) over seconds x devices x bandwidth. Limit: whether "
-        "products or memory would bound the stage at best; roofline: that least time over the seconds it took.",
+        "MBU: least memory traffic (weights per pass or decode step, KV cache, optimizer state) over seconds x devices x bandwidth. FLOP/byte: what is "
+        "computed, recomputation included, over that traffic. Limit: whether products or memory would bound the stage at best; roofline: that least "
+        "time over the seconds it took.",
     ),
     Term(
         "Least step, work-depth ratio",
@@ -126,6 +127,24 @@ GLOSSARY: tuple[Term, ...] = (
         "kernels that no compute kernel covers, over the window; both from traces (--profile). low_sm: 1 - mean SM active, by the device's "
         "own counters. role_waiting: share of the measured steps in which no process of a role, or on a device, runs a stage, by spans. "
         "cpu_idle: 1 - CPU seconds of the run's processes / (cores x seconds).",
+    ),
+    Term(
+        "Waiting and bubbles",
+        "%",
+        "Of a role, or of a device: the share of the measured steps in which none of its processes runs a stage. Bubbles are stretches of that "
+        "of at least 1 ms. It does not say whether a device was busy.",
+    ),
+    Term(
+        "End of generation (tail)",
+        "s, %",
+        "From the moment when fewer than a tenth of a step's samples are unfinished to the end of the last one; its share is of the time from "
+        "the first sample's begin.",
+    ),
+    Term(
+        "Compute, communication, copy, operator seconds",
+        "s",
+        "Of a profile pass: time with a compute kernel, with one of a collective library, with a copy; they may overlap. Without a device in the "
+        "trace: time in CPU operators over all threads, nested ones once.",
     ),
     Term(
         "nvml_kernel_present",
@@ -230,6 +249,12 @@ _OVER_RUNS: tuple[Term, ...] = (
     ),
     Term("Ratio", "x", "Mean tokens per second of A over that of B."),
     Term(
+        "At equal tokens",
+        "",
+        "Where lengths were left to the model: each run's rate is moved to the tokens and the longest response of a step that both configurations have "
+        "on average, by how the seconds of steps grow with them within runs. The interval holds how uncertain that is.",
+    ),
+    Term(
         "95% interval",
         "",
         "Of a mean over runs, or of a ratio of such means: a bootstrap over runs gives its shape, Student's t its width. With a single run it "
@@ -240,12 +265,6 @@ _OVER_RUNS: tuple[Term, ...] = (
         "",
         "p: how often runs dealt into two groups at random would differ as much (exact permutation test, two-sided). Smallest p: what so "
         "many runs can give at best; above 5% the verdict is too few runs.",
-    ),
-    Term(
-        "Waiting and bubbles",
-        "%",
-        "Of a role: the share of the measured steps in which none of its processes runs a stage. Bubbles are stretches of that of at least "
-        "1 ms. It does not say whether a device was busy.",
     ),
     Term("Minimum effect", "%", "A smaller difference counts as none, however sure it is."),
     Term("Spread", "%", "Standard deviation of tokens per second over runs, as a share of their mean: the noise floor."),

@@ -23,6 +23,7 @@ BOUND = (
     "Times are lower bounds: products at the peak, or the least traffic at full bandwidth. Communication, launches, padding and skew come on top; "
     "docs/plan.md says how far above them real runs were."
 )
+ESTIMATE = "Memory is an estimate (docs/plan.md): 2 GiB a GPU are assumed for CUDA, communication buffers and fragmentation."
 STAGES_OF = {
     "generation": ("generation",),
     "assessment": ("reference_logprob", "old_logprob", "values"),
@@ -49,6 +50,7 @@ def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour:
         verdict = f"{of.verdict}: {of.breaks}" if of.breaks else of.verdict
         made.add_row(*[text(cell) for cell in (stage, numbers.size(of.total_bytes), verdict, terms, rounds)])
     console.print(made)
+    say(console, ESTIMATE, "dim")
     made = table("stage", "#model FLOPs", "#least bytes", "#least s", title="Work of a step, and the least time it takes")
     for stage in in_order(set(found.stages)):
         one = found.stages[stage]

@@ -142,7 +142,8 @@ def _conditions(manifest: Manifest) -> Check:
     if found.host_busy_share is not None:
         text = f"quiet: {numbers.share(found.host_busy_share)} of the machine's cores were at work when it began"
     if found.devices:
-        text += f"; {len(found.devices)} device{'s' * (len(found.devices) > 1)} free and not slowed down, and free again after it"
+        after = ", and free again after it" if found.devices_after else ""
+        text += f"; {len(found.devices)} device{'s' * (len(found.devices) > 1)} free and not slowed down{after}"
     return Check(name, "ok", text)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +17,10 @@ from rlmbench.records.samples import FOLDER
 from rlmbench.runner.logtext import signal_name
 
 LOG = "collector.log"
-STOP_TIMEOUT_S = 3.0
+STOP_TIMEOUT_S = 10.0
+"""On a busy machine with many devices, closing them takes seconds."""
+KILL_TIMEOUT_S = 2.0
+"""A process that is stuck in a driver's call dies only when that returns; the run does not wait for it."""
 
 
 class Collecting:
@@ -78,7 +82,8 @@ class Collecting:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_TIMEOUT_S)
             self.problem = f"it did not end within {STOP_TIMEOUT_S:g} s of the run's end (stuck in a driver?) and was killed"
             return
         log = self._folder / LOG

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import rlmbench
 from rlmbench.adapter import Launch, RunInputs
-from rlmbench.environment import Environment, cache_root, ceilings, devices, host_facts
+from rlmbench.environment import Environment, cache_root, ceilings, devices, host_facts, kept
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
@@ -56,7 +56,7 @@ class Ended:
 
 def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
     """Content hash of a cell: experiment, translation, environment and machine. Equal hashes need no second measurement."""
-    part, host = plan.parts[cell.framework], host_facts()
+    part = plan.parts[cell.framework]
     return content_hash(
         {
             "suite": plan.suite,
@@ -66,7 +66,7 @@ def cell_hash(plan: Plan, cell: Cell, environment: Environment) -> str:
             "environment": environment.key,
             "ray_address": plan.request.ray_address,
             "rlmbench": rlmbench.__version__,
-            "machine": [host["cpu_model"], host["cores"], host["memory_bytes"], [gpu["uuid"] for gpu in devices()]],
+            "machine": kept.machine(),
             **({"profile": asdict(plan.profile)} if plan.profile else {}),
         }
     )

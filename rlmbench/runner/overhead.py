@@ -16,6 +16,7 @@ from pydantic import ValidationError
 import rlmbench
 from rlmbench.environment.kept import keep, recall
 from rlmbench.errors import UserError
+from rlmbench.experiment.load import load_suite
 from rlmbench.metrics.statistics import median_of
 from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.records.store import load
@@ -23,8 +24,6 @@ from rlmbench.records.store import load
 KIND = "overhead"
 BARE = ("measurement.probe=false", "measurement.collector_interval_s=null")
 """Steps and audit are recorded all the same: without them there is nothing to compare, and no proof of equal work."""
-ENOUGH_PAIRS = 6
-"""Below, a median has no interval (`median_of`)."""
 
 
 def kept_overhead(framework: str, device: str) -> HarnessOverhead | None:
@@ -51,8 +50,11 @@ def measure_overhead(
     within a pair alternates, so that a slow drift of the machine weighs equally on both.
 
     Raises:
-        UserError: a run failed; its own message is quoted.
+        UserError: there is no such suite, or it is a sweep; or a run failed, and then its own message is quoted.
     """
+    found_suite = load_suite(suite)
+    if any(found_suite.variants_at(scale) for scale in found_suite.scales):
+        raise UserError(f"{suite} is a sweep, whose runs differ in themselves: give a suite without variants, and --set for one of them")
     ratios: list[float] = []
     run: dict[str, Any] = {}
     for pair in range(pairs):
@@ -86,7 +88,14 @@ def _run(suite: str, framework: str, options: Sequence[str], overrides: Sequence
     command = [sys.executable, "-m", "rlmbench", "run", suite, "--framework", framework, "--quiet", "--json", *options]
     command += ["--results", str(folder / "results"), "--reports", str(folder / "reports")]
     command += [word for override in overrides for word in ("--set", override)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # a terminal's Ctrl-C comes through here: to a run, a second signal means no grace
+    )
     try:
         stdout, stderr = process.communicate()
     finally:

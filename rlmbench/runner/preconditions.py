@@ -82,7 +82,11 @@ class Machine:
             devices = chosen([device for driver in drivers for device in driver.devices()], self._visible)[: self._count]
             states, problems = [], []
             for device in devices:
-                state, why = _examine(device)
+                try:
+                    state, why = _examine(device)
+                except Exception as error:  # noqa: BLE001 -- an answer that nobody foresaw must cost neither the run nor its record
+                    reason = str(error) if isinstance(error, DeviceError) else f"unexpected {type(error).__name__}: {error}"
+                    state, why = DeviceState(uuid=device.uuid), [f"{device.name} {device.uuid} does not answer: {reason}"]
                 states.append(state)
                 problems += why
             return states, problems
@@ -98,7 +102,8 @@ def busy_share(seconds: float) -> float | None:
     after, passed_s = read("stat"), time.monotonic() - began
     if not before or not after:
         return None
-    return max(0.0, busy_seconds(after) - busy_seconds(before)) / (passed_s * (os.cpu_count() or 1))
+    share = (busy_seconds(after) - busy_seconds(before)) / (passed_s * (os.cpu_count() or 1))
+    return min(1.0, max(0.0, share))  # the kernel counts in ticks, and the clock is read a moment after it
 
 
 def chosen(devices: Sequence[Device], visible: str | None) -> list[Device]:
@@ -166,10 +171,8 @@ def warnings_of(found: Preconditions) -> list[str]:
 
 
 def _examine(device: Device) -> tuple[DeviceState, list[str]]:
-    try:
-        values = device.sample()
-    except DeviceError as error:
-        return DeviceState(uuid=device.uuid), [f"{device.name} {device.uuid} does not answer: {error}"]
+    """What it is doing, and why it is not free. Raises whatever the device's library raises."""
+    values = device.sample()
     total = device.limits().memory_bytes
     used = values.get("memory_used_bytes")
     reasons = str(values.get("throttle_reasons") or "")

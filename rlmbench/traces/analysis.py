@@ -317,9 +317,9 @@ def _trace(
     distributed = distributed if isinstance(distributed, dict) else {}
     return Trace(
         path=path,
-        rank=_integer(distributed.get("rank")),
-        world_size=_integer(distributed.get("world_size")),
-        base_ns=_integer(reading.metadata.get("baseTimeNanoseconds")) or 0,
+        rank=integer(distributed.get("rank")),
+        world_size=integer(distributed.get("world_size")),
+        base_ns=integer(reading.metadata.get("baseTimeNanoseconds")) or 0,
         start_ns=window[0],
         end_ns=window[1],
         window_source=window[2],
@@ -334,7 +334,8 @@ def _trace(
     )
 
 
-def _integer(value: object) -> int | None:
+def integer(value: object) -> int | None:
+    """A whole number of the metadata, also where it stands as text; None for anything else."""
     return int(value) if isinstance(value, int | float) or (isinstance(value, str) and value.isdecimal()) else None
 
 

@@ -24,6 +24,9 @@ KIND_OF = {category.decode(): kind for category, kind in KINDS.items()}
 NOT_JSON = re.compile(rb"([:\[,]\s*)(?:N/A|-?nan|-?inf|-?Infinity|NaN)\b", re.IGNORECASE)
 """What kineto wrote at times in the place of a number (``"memory bandwidth (GB/s)": inf``)."""
 
+UNREADABLE = (msgspec.DecodeError, RecursionError)
+"""What msgspec raises for what is no JSON, and for what is nested thousands of brackets deep."""
+
 PLAIN_NUMBER = re.compile(rb'"?(\d+)(?:\.(\d{1,3}))?"?')
 
 
@@ -81,10 +84,10 @@ def parse(text: bytes, wanted: Wanted, columns: Columns) -> None:
     listed = b"[" + text.strip().strip(b",") + b"]"
     try:
         events = _EVENTS.decode(listed)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         try:
             events = _EVENTS.decode(NOT_JSON.sub(rb"\1null", listed))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Malformed(str(error)) from error
     groups: dict[Callable[..., None], list[tuple[_Event, Kind, _Arguments]]] = {}
     for event in events:
@@ -138,7 +141,7 @@ def _add(add: Callable[..., None], members: list[tuple[_Event, Kind, _Arguments]
 def _arguments(raw: msgspec.Raw) -> _Arguments:
     try:
         return _ARGUMENTS.decode(raw) if bytes(raw) else _Arguments()
-    except msgspec.DecodeError:  # not an object, or a value of a kind that no version writes
+    except UNREADABLE:  # not an object, or a value of a kind that no version writes
         return _Arguments()
 
 
@@ -166,7 +169,7 @@ def nanoseconds(text: bytes) -> int:
         found = int(whole[:20]) * 1000 + int(decimals.ljust(3, b"0"))
     else:
         try:
-            found = _nearest(Decimal(text.strip(b'"').decode()) * 1000)
+            found = _nearest(Decimal(text.strip(b'"').decode()))
         except (InvalidOperation, ValueError, OverflowError):
             return 0
     if abs(found) >= LIMIT:
@@ -174,5 +177,6 @@ def nanoseconds(text: bytes) -> int:
     return found
 
 
-def _nearest(number: Decimal) -> int:
-    return round(number) if abs(number) < LIMIT else LIMIT
+def _nearest(microseconds: Decimal) -> int:
+    """In ns; at once the limit for what no multiplication could hold."""
+    return round(microseconds * 1000) if microseconds.copy_abs() < LIMIT else LIMIT

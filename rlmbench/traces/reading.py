@@ -179,7 +179,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
     for attempt in (text, generic.NOT_JSON.sub(rb"\1null", text)):
         try:
             found = msgspec.json.decode(attempt)
-        except msgspec.DecodeError:
+        except generic.UNREADABLE:
             continue
         return found if isinstance(found, dict) else None
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlmbench.traces.analysis import COMMUNICATION, COMPUTE, COPY, Timeline, steps_of
+from rlmbench.traces.analysis import COMMUNICATION, COMPUTE, COPY, Timeline, integer, steps_of
 from rlmbench.traces.columns import DEVICE_FIGURES, Wanted
 from rlmbench.traces.intervals import Ints, union
 from rlmbench.traces.model import Usage
@@ -28,7 +28,7 @@ def read_shared(parts: Sequence[tuple[Path, str]]) -> Usage:
     for path, device in parts:
         reading = read_columns(path, Wanted(*DEVICE_FIGURES))
         columns = reading.columns
-        base_ns = int(reading.metadata.get("baseTimeNanoseconds") or 0)
+        base_ns = integer(reading.metadata.get("baseTimeNanoseconds")) or 0
         table = columns.device
         mine = np.flatnonzero((table.column("device") == int(device)) & (table.column("kind") != Kind.SYNC))
         kind, name = table.column("kind")[mine], table.column("name")[mine]
@@ -40,7 +40,7 @@ def read_shared(parts: Sequence[tuple[Path, str]]) -> Usage:
         kinds.append(group)
         edges += [edge + base_ns for step in steps_of(columns) for edge in (step.start_ns, step.end_ns)]
     start, end, kind = np.concatenate(starts), np.concatenate(ends), np.concatenate(kinds)
-    edges = edges or [int(start.min()), int(end.max())]
+    edges = edges or ([int(start.min()), int(end.max())] if len(start) else [0, 0])
     window = union(_one(min(edges)), _one(max(edges)))
     order = np.argsort(start, kind="stable")
     return Timeline(start[order], end[order], kind[order]).usages([window])[0]

@@ -14,6 +14,7 @@ from rlmbench.errors import UserError, did_you_mean
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Efficiency = Annotated[float, Field(gt=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Assumptions(BaseModel):
@@ -32,7 +33,7 @@ class Assumptions(BaseModel):
     token_exponent: Annotated[float, Field(ge=0, le=2)] = Field(
         1.0, description="Training and log-prob seconds grow with a step's tokens to this power: 1 without attention's quadratic term"
     )
-    sync_s: Annotated[float, Field(ge=0)] | None = Field(
+    sync_s: Seconds | None = Field(
         None, description="Seconds to bring new weights to the rollout replicas. null: as measured in the run (0 where it recorded none)"
     )
     sync_replica_exponent: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -62,7 +63,7 @@ class Assumptions(BaseModel):
     )
     pipeline_bubble: Share = Field(0.0, description="Share of training in which pipeline stages wait, which fused updates fill")
     tensor_efficiency: Efficiency = Field(1.0, description="Speed of tensor-parallel decoding over its degree")
-    reshard_s: Annotated[float, Field(ge=0)] | None = Field(
+    reshard_s: Seconds | None = Field(
         None, description="Hybrid layouts: seconds per step to change the layout both ways. null: offload, onload and sync as measured"
     )
     rollout_engine: Annotated[str, Field(pattern="^(continuous|static)$")] | None = Field(

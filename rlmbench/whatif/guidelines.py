@@ -64,8 +64,8 @@ class Facts:
         count = max(self.inputs.devices, 2)
         tensor = self.inputs.tensor
         together = Layout(count, count, count, 0, tensor)
-        now = predict(self.drawn, "colocated", together) if self.inputs.mode == "colocated" else replay(self.drawn)
         try:
+            now = predict(self.drawn, "colocated", together) if self.inputs.mode == "colocated" else replay(self.drawn)
             then = predict(self.drawn, mode, layout) if layout else best_split(self.drawn, mode, Layout(count, count, count, 1, tensor))
         except UserError:
             return None
@@ -138,8 +138,8 @@ def _fits_alone(facts: Facts) -> float | None:
     shape = SHAPES.get(model.shape or "")
     if facts.run.experiment.parallelism.rollout_tensor < 2 or shape is None or not devices:
         return None
-    memory = min(int(device["memory_bytes"]) for device in devices)
-    return memory / shape.weight_bytes(model.dtype)
+    known = [int(device["memory_bytes"]) for device in devices if device.get("memory_bytes")]
+    return min(known) / shape.weight_bytes(model.dtype) if known else None
 
 
 def _one_device_each(facts: Facts) -> Outcome | None:
@@ -200,8 +200,9 @@ def _without(facts: Facts, what: str, *roles: str) -> Outcome | None:
 
 
 def _recomputed(facts: Facts) -> float | None:
-    """Share of old log-probs, where a step makes one update: the policy that generated is the one that is updated."""
-    return facts.share("old_logprob") if facts.run.experiment.updates_per_step == 1 else None
+    """Share of old log-probs, where a step makes one update of what its own policy generated: not where rollouts run ahead."""
+    experiment = facts.run.experiment
+    return facts.share("old_logprob") if experiment.updates_per_step == 1 and experiment.placement.mode != "async" else None
 
 
 def _waited(facts: Facts) -> Outcome | None:

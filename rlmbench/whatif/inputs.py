@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
@@ -102,7 +102,7 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     """The measured steps of `run`.
 
     Raises:
-        UserError: nothing was measured, or generation ran ahead of training, so that the stages of a step overlap.
+        UserError: nothing was measured, generation ran ahead of training, so that the stages of a step overlap, or replicas do not fit.
     """
     placement = run.experiment.placement
     if placement.mode == "async":
@@ -112,6 +112,15 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     steps = [step for step in summary.steps if step.excluded is None]
     if not steps or not summary.stages_s.get("generation") or summary.lengths is None:
         raise UserError(f"{run.id}: no measured step with a generation stage; nothing to predict from")
+    if "actor_update" not in summary.stages_s:
+        raise UserError(f"{run.id}: no measured step with an update of the policy; nothing to predict from")
+
+    training_devices = run.experiment.devices - placement.rollout_devices
+    rollout_devices, tensor = placement.rollout_devices or training_devices, run.experiment.parallelism.rollout_tensor
+    if rollout_devices % tensor:
+        raise UserError(
+            f"{run.id}: its {rollout_devices} rollout devices are no whole number of replicas of {tensor}; it cannot be simulated"
+        )
 
     def seconds(*stages: str) -> Floats:
         return np.array([sum(step.stages_s.get(stage, 0.0) for stage in stages) for step in steps])
@@ -120,6 +129,8 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     assessment = {role: seconds(role) for role in (*ON_DEVICES, *ON_HOST) if role in summary.stages_s}
     training = {role: seconds(role) for role in UPDATES if role in summary.stages_s}
     generation, sync, switch = seconds("generation"), seconds("weight_sync"), seconds("offload", "onload")
+    if placement.mode == "disaggregated":  # nobody makes way for another there: what is moved all the same stays with the rest
+        switch = np.zeros(len(steps))
     named = generation + sync + switch + sum(assessment.values(), np.zeros(len(steps))) + sum(training.values(), np.zeros(len(steps)))
     # Stages that ran at once are counted twice by their sum: the updates of actor and critic, or reward beside generation.
     overlap = np.array([step.overlap_s for step in steps])
@@ -131,27 +142,19 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         hidden = np.minimum(assessment["reward"], overlap)
         assessment["reward"] = assessment["reward"] - hidden
         named = named - hidden
-    samples = unique_samples(run.samples, run.experiment.optimization.epochs)
-    by_step = dict(list(samples.groupby("step")))
     numbers = [step.step for step in steps]
-    lengths = tuple(by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers if number in by_step)
-    if len(lengths) != len(steps):
-        raise UserError(f"{run.id}: the samples of some measured step were not recorded; nothing to predict from")
-    if len({len(of_step) for of_step in lengths}) > 1:
-        fewest = min(len(of_step) for of_step in lengths)
-        lengths = tuple(of_step[:fewest] for of_step in lengths)
+    lengths = response_lengths(run, numbers)
     intervals = sample_intervals(run.spans, clock_offsets_ns(run.processes, summary_driver(run)), numbers)
     ends = tuple(
         np.sort([end - min(start for start, _ in of_step) for _, end in of_step]) / 1e9 for of_step in intervals.values() if of_step
     )
     recorded = len(ends) == len(lengths) and all(len(mine) == len(theirs) for mine, theirs in zip(ends, lengths, strict=True))
     engine = any(spans == "engine" for spans in run.processes["role"]) or recorded
-    training_devices = run.experiment.devices - placement.rollout_devices
     micro = [step.micro_batches for step in steps if step.micro_batches]
     return Inputs(
         mode=placement.mode,
         devices=run.experiment.devices,
-        rollout_devices=placement.rollout_devices or training_devices,
+        rollout_devices=rollout_devices,
         training_devices=training_devices,
         step_s=step_s,
         lengths=lengths,
@@ -162,8 +165,8 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         switch_s=switch,
         other_s=np.maximum(step_s - named, 0.0),
         prompt_tokens=float(np.mean([step.prompt_tokens or 0 for step in steps])),
-        tensor=run.experiment.parallelism.rollout_tensor,
-        micro_batches=float(np.mean(micro)) / training_devices if micro else 1.0,
+        tensor=tensor,
+        micro_batches=max(float(np.mean(micro)) / training_devices, 1.0) if micro else 1.0,
         sample_ends=ends if recorded else None,
         is_static=not engine,
         updates_beside=beside,
@@ -172,6 +175,20 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         else "neither was recorded: the trainer's own generate",
         peak_bytes=_peaks(summary),
     )
+
+
+def response_lengths(run: Run, numbers: Sequence[int]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Response lengths of each of these steps, as many as the step with the fewest samples has.
+
+    Raises:
+        UserError: a step without recorded samples.
+    """
+    by_step = dict(list(unique_samples(run.samples, run.experiment.optimization.epochs).groupby("step")))
+    lengths = [by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers if number in by_step]
+    if len(lengths) != len(numbers):
+        raise UserError(f"{run.id}: the samples of some measured step were not recorded; nothing to predict from")
+    fewest = min(map(len, lengths))
+    return tuple(of_step[:fewest] for of_step in lengths)
 
 
 def affordable_steps(samples: int, at_most: int = 100) -> int:

@@ -118,15 +118,16 @@ class Drawn:
             each = total / (replicas * in_flight) * (cost.latency_s + cost.token_s * in_flight) + cost.sample_s * samples / replicas
             each = each * vary / faster
             return each, each
-        columns = -(-samples // replicas)
-        padded = np.zeros((self.lengths.shape[0], columns * replicas), dtype=np.int32)
+        used = min(replicas, samples)  # the others get no sample
+        columns = -(-samples // used)
+        padded = np.zeros((self.lengths.shape[0], columns * used), dtype=np.int32)
         padded[:, :samples] = self.lengths
-        of_replica = padded.reshape(self.lengths.shape[0], columns, replicas)
+        of_replica = padded.reshape(self.lengths.shape[0], columns, used)
         longest = of_replica.max(axis=1)
-        count = np.full(replicas, columns) - (np.arange(replicas) >= samples - (columns - 1) * replicas)
+        count = np.full(used, columns) - (np.arange(used) >= samples - (columns - 1) * used)
         work = longest * count if cost.is_static else of_replica.sum(axis=1)
         busy = (cost.latency_s * longest + cost.token_s * work + cost.sample_s * count) * vary[:, None] / faster
-        return busy.max(axis=1), busy.mean(axis=1)
+        return busy.max(axis=1), busy.sum(axis=1) / replicas
 
     @cached_property
     def _generation_factors(self) -> Floats:

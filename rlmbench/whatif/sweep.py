@@ -16,10 +16,11 @@ import numpy as np
 from rlmbench.costmodel import work
 from rlmbench.costmodel.stages import StageWork, setup_of, stage_work
 from rlmbench.errors import UserError
+from rlmbench.metrics.efficiency import step_lengths
 from rlmbench.metrics.work import unique_samples
 from rlmbench.records.vocabulary import STAGE_GROUPS
 from rlmbench.whatif.assumptions import Assumptions
-from rlmbench.whatif.inputs import ON_DEVICES, Decode, Floats, Inputs, decode_cost, inputs_from_run
+from rlmbench.whatif.inputs import ON_DEVICES, Decode, Floats, Inputs, decode_cost, inputs_from_run, response_lengths
 from rlmbench.whatif.modes import Layout, draw, predict
 from rlmbench.workload.shapes import SHAPES
 
@@ -64,7 +65,9 @@ class _Measured:
 def rows(runs: Sequence[tuple[Run, RunSummary]]) -> list[Row]:
     """A row for each framework and variant with a run that ended well, in the order of the runs; of other suites' runs none."""
     good = [
-        _Measured(run, summary) for run, summary in runs if summary.variant and summary.status == "ok" and summary.run_pass == "measure"
+        _Measured(run, summary)
+        for run, summary in runs
+        if summary.variant and summary.status == "ok" and summary.run_pass == "measure" and summary.measured_steps
     ]
     groups: dict[tuple[str, str], list[_Measured]] = {}
     for one in good:
@@ -97,14 +100,10 @@ def _row(framework: str, variant: str, members: Sequence[_Measured], first: Sequ
     )
 
 
-def _sequences(one: _Measured) -> work.Sequences:
-    """The samples of an average measured step."""
+def _sequences(one: _Measured) -> work.Sequences | None:
+    """The samples of an average measured step; None where none was recorded."""
     measured = [step.step for step in one.summary.steps if step.excluded is None]
-    samples = unique_samples(one.run.samples, one.run.experiment.optimization.epochs)
-    samples = samples[samples["step"].isin(measured)]
-    longest = samples.groupby("step")["response_tokens"].max().mean()
-    pairs = zip(samples["prompt_tokens"].astype(int), samples["response_tokens"].astype(int), strict=True)
-    return work.Sequences.of(pairs).per_step(len(measured), round(float(longest)))
+    return step_lengths(unique_samples(one.run.samples, one.run.experiment.optimization.epochs), measured)
 
 
 def _update_flops(one: _Measured) -> work.Flops | None:
@@ -113,6 +112,8 @@ def _update_flops(one: _Measured) -> work.Flops | None:
     if shape is None:
         return None
     lengths = _sequences(one)
+    if lengths is None:
+        return None
     flops = work.training(shape, lengths.tokens, lengths.squares)
     if experiment.optimization.critic is not None:
         flops = flops.plus(work.training(shape, lengths.tokens, lengths.squares, "value"))
@@ -120,9 +121,9 @@ def _update_flops(one: _Measured) -> work.Flops | None:
 
 
 def _stage_work(one: _Measured) -> dict[str, StageWork]:
-    experiment = one.run.experiment
+    experiment, lengths = one.run.experiment, _sequences(one)
     shape = SHAPES[experiment.model.shape or ""]
-    return stage_work(shape, _sequences(one), setup_of(experiment, one.run.manifest.traits))
+    return stage_work(shape, lengths, setup_of(experiment, one.run.manifest.traits)) if lengths else {}
 
 
 def _predicted(one: _Measured, first: _Measured) -> dict[str, float]:
@@ -131,10 +132,9 @@ def _predicted(one: _Measured, first: _Measured) -> dict[str, float]:
     if any(run.experiment.model.shape not in SHAPES for run in (one.run, first.run)):
         return {}
     try:
-        base = inputs_from_run(first.run, first.summary)
+        inputs, cost = _with_other_work(inputs_from_run(first.run, first.summary), one, first)
     except UserError:
         return {}
-    inputs, cost = _with_other_work(base, one, first)
     drawn = replace(draw(inputs, Assumptions(), STEPS), decode=cost)
     place, tensor = experiment.placement, experiment.parallelism.rollout_tensor
     training = experiment.devices - place.rollout_devices
@@ -153,10 +153,8 @@ def _predicted(one: _Measured, first: _Measured) -> dict[str, float]:
 
 def _with_other_work(base: Inputs, one: _Measured, first: _Measured) -> tuple[Inputs, Decode]:
     """What the first variant would have measured of the other's samples, on its own devices, and its decode cost."""
+    lengths = response_lengths(one.run, [step.step for step in one.summary.steps if step.excluded is None])
     mine, theirs = _stage_work(one), _stage_work(first)
-    samples = unique_samples(one.run.samples, one.run.experiment.optimization.epochs)
-    numbers = [step.step for step in one.summary.steps if step.excluded is None]
-    lengths = tuple(samples[samples["step"] == step]["response_tokens"].to_numpy(dtype=np.int64) for step in numbers)
     cost = decode_cost(base, Assumptions())
     # A fitted cost need not meet the mean generation: here its ratios count, on the level that was measured.
     level = float(base.generation_s.mean()) / fmean(cost.seconds(of_step, base.replicas) for of_step in base.lengths)

@@ -88,7 +88,7 @@ def test_the_collector_ends_with_rlmbench(start: Callable[..., Any], tmp_path: P
     process = start(FOREVER)
     pid = collector_of(process, tmp_path)
     process.send_signal(number)
-    assert wait_for(lambda: gone(pid), 5)
+    assert wait_for(lambda: gone(pid), 20)
     assert process.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
     ended = tables(tmp_path).collectors
     assert ended["damaged_lines"].tolist() == [0]
@@ -146,6 +146,6 @@ def test_a_stopped_collector_holds_up_nothing(tmp_path: Path, monkeypatch: pytes
         [pid] = [proc.pid for proc in process_table().values() if proc.parent == os.getpid() and proc.session == proc.pid]
         os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # and not until it goes on, which is never
     assert "did not end within 0.5 s" in collecting.problem
     assert gone(pid)

@@ -50,6 +50,17 @@ def test_every_variant_of_a_sweep_is_planned(capsys: pytest.CaptureFixture[str])
     assert one == cells[0]
 
 
+def test_a_variant_that_the_framework_cannot_run_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `rlmbench run` leaves it out; alone it is refused."""
+    sweep = ("placement_sweep", "-f", "trl", "--scale", "tiny")
+    code, out, err = run(capsys, "plan", *sweep, "--json")
+    variants = {cell["variant"] for cell in json.loads(out.splitlines()[-1])["cells"]}
+    assert (code, variants & {"one_step_off"}, len(variants) >= 1) == (0, set(), True)
+    assert "left out: trl cannot run placement_sweep one_step_off: placement.mode = 'async'" in err
+    code, out, err = run(capsys, "plan", *sweep, "--variant", "one_step_off")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

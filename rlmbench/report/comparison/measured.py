@@ -306,9 +306,9 @@ def _efficiency_table(shown: Sequence[Member]) -> Table:
     """FLOPs of the step and achieved rate of each stage; MFU against the basis that each configuration has."""
     stages = in_order({name for member in shown for name, stage in member.figures.stages.items() if stage.model_flops is not None})
     lines = [
-        line("step: model FLOPs", *[efficiency.flops(member.figures.step_model_flops) for member in shown]),
-        line("step: MFU", *[_mfu(member.figures.step_mfu, member.figures.mfu_basis) for member in shown]),
-        line("step over the least possible", *[numbers.ratio(member.figures.work_depth_ratio, "unknown device") for member in shown]),
+        line("step: model FLOPs", *[efficiency.flops(member.figures.step_model_flops, reason=_no_efficiency(member)) for member in shown]),
+        line("step: MFU", *[_mfu(member) for member in shown]),
+        line("step over the least possible", *[numbers.ratio(member.figures.work_depth_ratio, _no_efficiency(member)) for member in shown]),
     ]
     for stage in stages:
         of = [member.figures.stages.get(stage) for member in shown]
@@ -319,8 +319,18 @@ def _efficiency_table(shown: Sequence[Member]) -> Table:
     )
 
 
-def _mfu(share: float | None, basis: str | None) -> str:
-    return numbers.absent("unknown device") if share is None else f"{numbers.share(share)} ({basis})"
+def _mfu(member: Member) -> str:
+    share = member.figures.step_mfu
+    return numbers.absent(_no_efficiency(member)) if share is None else f"{numbers.share(share)} ({member.figures.mfu_basis})"
+
+
+def _no_efficiency(member: Member) -> str:
+    """Why FLOPs or their shares are absent: the run's own reason where nothing was counted, else what the device is not known for."""
+    summary = member.typical.summary
+    if member.figures.step_model_flops is None:
+        return summary.absent.get("efficiency", numbers.DEFAULT_REASON)
+    known = summary.efficiency is not None and summary.efficiency.against
+    return "no rate of the device in this dtype is known" if known else "unknown device"
 
 
 def _rate(member: Member, figure: Callable[[ThroughputFigures], float | None]) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlmbench.comparison.figures import Configuration, StageFigures
-from rlmbench.metrics.figures import Idle
 from rlmbench.report import numbers
 from rlmbench.report.comparison.members import Member, drawn, left_out_note
 from rlmbench.report.palette import in_order, style_of
@@ -53,8 +52,10 @@ def _idle(member: Member, name: str) -> str:
 
 def _waiting(member: Member) -> str:
     """By role, of the typical run."""
-    idle: Idle | None = member.typical.summary.idle
-    return ", ".join(f"{role.role} {numbers.share(role.role_waiting)}" for role in idle.roles) if idle and idle.roles else numbers.absent()
+    idle, absent = member.typical.summary.idle, member.typical.summary.absent
+    if idle is None or not idle.roles:
+        return numbers.absent(absent.get("idle.roles") or absent.get("idle"))
+    return ", ".join(f"{role.role} {numbers.share(role.role_waiting)}" for role in idle.roles)
 
 
 def resources_section(members: Sequence[Member]) -> Section:

@@ -212,11 +212,12 @@ def _standing(one: Configuration, comparison: Comparison, where: str) -> str:
             others.setdefault(pair.speed.verdict if pair.speed else "refused", []).append(pair)
     said = {
         "faster": "is faster than {}",
+        "slower": "is slower than {}",  # at equal tokens: as they were it is the fastest
         "no difference shown": "shows no difference to {}",
         "too few runs": "has too few runs beside {} to say that it is faster",
         "refused": "may not be compared with {}",
     }
-    parts = [text.format(_some(others[kind], with_speed=kind == "faster")) for kind, text in said.items() if kind in others]
+    parts = [text.format(_some(others[kind], with_speed=kind in ("faster", "slower"))) for kind, text in said.items() if kind in others]
     called = f"{one.key} ({one.name.split(', ')[0]})" if where else shortly(one)  # where it is has been said
     few = _so_far(one, others["too few runs"]) if "too few runs" in others else ""
     return f"{where}{called} {'; '.join(parts) or 'has nothing beside it'}.{few}"
@@ -239,7 +240,7 @@ def _some(pairs: list[Pair], *, with_speed: bool) -> str:
 
 def _by_how_much(speed: Speed) -> str:
     interval = "" if speed.low is None or speed.high is None else f", 95% interval {ratio(speed.low)} to {ratio(speed.high)}"
-    return f"{ratio(speed.ratio)}{interval}"
+    return f"{ratio(speed.ratio)}{' at equal tokens' if speed.adjustment else ''}{interval}"
 
 
 def stage_seconds(one: Configuration) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,10 @@ def test_parts_can_be_changed() -> None:
         ({"failure": {"step": 1, "stage": "reward"}}, "failure: give step, stage and kind"),
         ({"failure": {"step": 1, "stage": "reward", "kind": "kil"}}, "'kil' is none of exception, exit, hang, kill, out_of_memory"),
         ({"failure": {"step": 1, "stage": "values", "kind": "kill"}}, "failure.stage: this schedule has no 'values'"),
+        ({"failure": {"step": 1, "stage": ["reward"], "kind": "kill"}}, "failure.stage: this schedule has no ['reward']"),
+        ({"failure": {"step": "2", "stage": "reward", "kind": "kill"}}, "failure.step: '2' is no step"),
+        ({"failure": {"step": 2, "stage": "reward", "kind": "kill", "process": "trainer-9"}}, "'trainer-9' is none of trainer-0"),
+        ({"stages": {"reward": {"seconds": math.inf}}}, "stages.reward.seconds: inf is no number of at least 0"),
     ],
 )
 def test_mistakes_are_named(settings: dict[str, object], message: str) -> None:

@@ -76,6 +76,17 @@ def test_a_real_difference_is_told_at_equal_tokens(records):
     assert speed.verdict in ("faster", "slower") and ratio == pytest.approx(1.2, abs=0.04)
 
 
+def test_the_lead_says_who_is_slower_at_equal_tokens(records):
+    """Twice the tokens over the same fixed part: the most tokens/s, and yet slower for the same tokens. The third is as the second."""
+    plain, slow = natural(records.plain()), natural(records.plain("verl"), longer=2.0, slower=1.2, seed=1)
+    other = dataclasses.replace(records.plain(), manifest=records.plain().manifest.model_copy(update={"framework": "other"}))
+    found = compare([*plain, *slow, *natural(other, seed=2)])
+    assert found.configurations[0].framework == "verl"
+    beside = next(pair.speed for pair in found.pairs if pair.a == "A" and pair.b == "B")
+    assert beside.verdict == "slower" and beside.ratio == pytest.approx(1 / 1.2, abs=0.04) and beside.adjustment.unadjusted_ratio > 1
+    assert words.lead(found).startswith(f"A (verl 0.9.1) is slower than B ({beside.ratio:.2f}x at equal tokens, 95% interval ")
+
+
 def test_replayed_lengths_need_no_adjustment(records):
     assert pair_of(repeated(records.plain()), repeated(records.plain("verl"), speed=1.2)).speed.adjustment is None
 

@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 import synthetic_run
@@ -16,6 +17,7 @@ from altered_records import HOST, OF_VERL, TRL, VERL, append_events, repeated
 from rlmbench.cli.main import main
 from rlmbench.comparison import compare_groups, ordered
 from rlmbench.report import vega
+from rlmbench.report.comparison import measured
 from rlmbench.report.html import write_comparison_page
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=alert(1)>"
@@ -129,6 +131,21 @@ def test_efficiency_stands_beside_the_rates_and_techniques_beside_the_difference
     assert (first.step_mfu, first.mfu_basis) == (None, None)  # this CPU is in no data sheet, and nothing was measured in these records
     assert "step: MFU n/a (unknown device)" in page.text
     assert "hybrid layouts: TP to generate, DP or ZeRO to train" in page.text
+
+
+@pytest.mark.parametrize(
+    ("flops", "against", "reason"),
+    [
+        (None, None, "simulated: no model computed anything"),
+        (1e12, (), "unknown device"),
+        (1e12, ("data sheet",), "no rate of the device in this dtype is known"),
+    ],
+)
+def test_a_share_of_the_peak_that_is_absent_says_why(flops, against, reason) -> None:
+    known = None if against is None else SimpleNamespace(against=against)
+    summary = SimpleNamespace(efficiency=known, absent={"efficiency": "simulated: no model computed anything"})
+    figures = SimpleNamespace(step_model_flops=flops, step_mfu=None, mfu_basis=None)
+    assert measured._mfu(SimpleNamespace(figures=figures, typical=SimpleNamespace(summary=summary))) == f"n/a ({reason})"
 
 
 def test_the_first_screen_answers_first(three) -> None:

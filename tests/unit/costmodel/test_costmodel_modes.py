@@ -37,6 +37,7 @@ def beside(*durations: float) -> float:
         ("stage_fusion", in_turn(beside(10, 3, 1, 2, 2.5), beside(6, 4), 0.5)),
         ("bounded_asynchrony", in_turn(beside(in_turn(10, beside(3, 1, 2, 2.5)), beside(6, 4)), 0.5)),
         ("one_step_off", in_turn(beside(10, in_turn(3, 1, 2, 2.5, 6, 4)), 0.5)),
+        ("trainer_assessed_asynchrony", in_turn(beside(10, in_turn(beside(3, 1, 2, 2.5), beside(6, 4))), 0.5)),
         ("combined", in_turn(beside(10, 3, 1, 2, 2.5, 6, 4), 0.5)),
         ("shared_actor_critic", in_turn(10, 3, 1, beside(2, 2.5), beside(6, 4), 0.5)),
     ],
@@ -70,6 +71,7 @@ def test_a_step_without_assessment_or_critic() -> None:
         "stage_fusion": 5,
         "bounded_asynchrony": 3,
         "one_step_off": 3,
+        "trainer_assessed_asynchrony": 3,
         "combined": 3,
     }
 

@@ -109,12 +109,13 @@ def test_bound_hours_and_cost() -> None:
 
 
 def test_lengths_before_a_run() -> None:
-    replayed, _ = expected_lengths(experiment())
+    replayed, assumed = expected_lengths(experiment())
+    assert "prompts' mean is assumed" in assumed
     assert replayed.samples == 5120
     assert replayed.response_tokens / replayed.samples == pytest.approx(226, rel=0.02)  # the suite's lognormal, mean about 225
     natural, told = expected_lengths(experiment("gsm8k_grpo", "base", "workload.replay=null"), 80)
     assert (natural.prompt_tokens / 5120, natural.response_tokens / 5120) == (80, 1024)
-    assert "cap" in told
+    assert "cap" in told and "assumed" not in told
 
 
 def test_an_unknown_ceiling_leaves_work_and_memory() -> None:

@@ -6,11 +6,13 @@ L(A + F) = 393,216; V d = 131,072; N_act = 524,288.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rlmbench.costmodel.devices import DEVICES, Ceiling, by_nvml_name, datasheet, find_device
+from rlmbench.costmodel.memory import stage_memory
 from rlmbench.costmodel.stages import Setup, least_seconds, least_step, setup_of, stage_work
 from rlmbench.costmodel.work import Sequences
 from rlmbench.errors import UserError
@@ -119,7 +121,24 @@ def test_least_step_by_placement() -> None:
     )
     assert apart.devices == 2
     without_sync = {stage: work for stage, work in stage_work(TINY, LENGTHS, apart).items() if stage != "weight_sync"}
-    assert least_step(without_sync, apart, flops) == pytest.approx(max(GENERATION + FORWARD, 3 * FORWARD) / 1e9)
+    # The trainer assesses while the next batch is generated: nothing that a longer generation has to wait for.
+    assert least_step(without_sync, apart, flops) == pytest.approx((FORWARD + 3 * FORWARD) / 1e9)
+    long = without_sync | {"generation": replace(without_sync["generation"], hardware_flops=10 * FORWARD)}
+    assert least_step(long, apart, flops) == pytest.approx(10 * FORWARD / 1e9)
+
+
+def test_rollouts_that_run_ahead_on_the_training_devices_hold_no_others() -> None:
+    """As verl's colocate_async: async without rollout devices, four ranks."""
+    four = ("parallelism.data=4", "optimization.micro_batch_samples=4", "placement.mode=async", "placement.rollout_engine=vllm")
+    shared = setup("gsm8k_grpo", *four, traits={"rollout_engine": "vllm"})
+    assert (shared.devices, shared.rollout_devices, shared.replicas) == (4, 4, 4)
+    beside = setup("gsm8k_grpo", *four, "placement.rollout_devices=2", traits={"rollout_engine": "vllm"})
+    assert (beside.devices, beside.rollout_devices) == (6, 2)
+    one, apart = (
+        stage_memory(TINY, experiment("gsm8k_grpo", *four), which, LENGTHS, "float32", "none")["generation"].terms
+        for which in (shared, beside)
+    )
+    assert one["optimizer"] == 8 * TINY.parameters and "optimizer" not in apart
 
 
 def test_known_devices_and_unknown_ones() -> None:
@@ -173,6 +192,16 @@ def test_an_unknown_device_is_unknown_until_it_is_measured() -> None:
     assert (own.basis, own.step_mfu) == ("measured", pytest.approx((GENERATION + 5 * FORWARD) / 5e12))
     both = ceilings_of([{"name": "NVIDIA L4"}], [measured | {"device": "NVIDIA L4"}], "float32")
     assert [one.basis for one in both] == ["datasheet", "measured"]
+
+
+def test_devices_that_are_alike_have_one_measured_ceiling() -> None:
+    """`doctor --ceilings` measures each of a machine's eight GPUs; a ceiling is what one can do at most."""
+    rates = ((1e12, 3e11), (1.5e12, 2e11), (1.2e12, None))
+    measured = [{"device": "Some GPU", "flops_per_s": {"float32": flops}, "bytes_per_s": copied, "torch": "2.0"} for flops, copied in rates]
+    (one,) = ceilings_of([{"name": "Some GPU"}] * 3, measured, "float32")
+    assert (one.flops_per_s, one.bytes_per_s, one.source) == (1.5e12, 3e11, "rlmbench doctor --ceilings, torch 2.0")
+    (unknown,) = ceilings_of([{"name": "Some GPU"}], measured, "bfloat16")
+    assert (unknown.flops_per_s, unknown.bytes_per_s) == (None, 3e11)
 
 
 def test_a_cpu_machine_is_one_device_however_many_ranks() -> None:

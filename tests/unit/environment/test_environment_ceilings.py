@@ -51,6 +51,15 @@ def test_a_script_that_ends_without_an_answer_is_one_line(tmp_path):
     assert ceilings.kept("cpu") == []
 
 
+def test_one_that_takes_too_long_is_one_line_too(tmp_path, monkeypatch):
+    """And not the whole script, which is an argument of the command."""
+    python = _interpreter(tmp_path, "")
+    python.python.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(ceilings, "TIMEOUT_S", 0.05)
+    with pytest.raises(EnvironmentFailure, match=r"python: ceilings could not be measured within 0\.05 s$"):
+        ceilings.measure(python, "trl", "cpu")
+
+
 def test_without_a_built_environment_the_fix_is_named():
     class Spec:
         name, device = "trl", "cpu"

@@ -65,6 +65,28 @@ def test_no_slope_no_adjustment():
     assert at_equal_tokens([Steps([1.0, 2.0], [10.0, 20.0], [5.0, 6.0])], []) is None
 
 
+def test_no_adjustment_for_what_differs_between_the_two_alone():
+    """Tokens vary and are alike; each step of a has its longest response at 512, of b at 1,024: no step tells what that costs."""
+    a, b = ([Steps([1.0, 2.0, 3.0], [100.0, 200.0, 300.0], [longest] * 3)] * 4 for longest in (512.0, 1024.0))
+    assert at_equal_tokens(a, a) is not None
+    assert at_equal_tokens(a, b) is None
+
+
+def test_next_to_no_spread_is_none_and_little_of_it_shows_nothing():
+    """Steps of 1 and 3 s, of which now these and now those had 0.4% more tokens: a slope of 275 in one run and of -275 in the next. At twice the
+    tokens anything may be then, and the interval says so. With 0.01% more the tokens are as good as alike."""
+
+    def pair(more):
+        seconds = ([1.0, 3.0, 1.0, 3.0], [3.0, 1.0, 3.0, 1.0]) * 2
+        return ([Steps(of, [base, base * more] * 2, [64.0] * 4) for of in seconds] for base in (10_000.0, 20_000.0))
+
+    assert at_equal_tokens(*pair(1.0001)) is None
+    found = at_equal_tokens(*pair(1.004))
+    assert found.slopes[TOKENS].value == pytest.approx(0, abs=1e-6) and found.slopes[TOKENS].high > 200
+    assert (found.difference.ratio, found.difference.verdict) == (pytest.approx(1), "no difference shown")
+    assert 0 < found.difference.low < 1e-3 and 1e3 < found.difference.high < math.inf
+
+
 def test_too_few_runs_stay_too_few():
     draw = np.random.default_rng(1)
     assert at_equal_tokens(simulated(draw, runs=2), simulated(draw, runs=2)).difference.verdict == "too few runs"

@@ -136,3 +136,5 @@ def test_a_trace_that_was_removed_is_told(profiled):
     trainer = next(worker for worker in found.workers if worker.worker.startswith("trainer"))
     assert "No such file" in trainer.problem
     assert [device.workers for device in found.devices] == [["engine-rank0-pid3"]]
+    assert found.devices[0].problem == "the trace of trainer-rank0-pid2 could not be read"
+    assert found.mean("no_kernel") is None  # the engine's kernels alone would leave GPU-a idle for 90%

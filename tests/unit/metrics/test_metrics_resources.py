@@ -227,6 +227,18 @@ def test_a_process_states_its_device_where_pids_cannot_be_seen(tables_of, span):
     assert [(one.device, one.bound_by, one.processes) for one in found.devices] == [("gpu-b", "fact", ["engine-7"])]
 
 
+@pytest.mark.parametrize(("ids_are_ours", "bound"), [(True, [("gpu-a", "pid"), ("gpu-b", "fact")]), (False, [("gpu-b", "fact")])])
+def test_what_a_process_states_counts_alone_where_pids_may_be_another_containers(tables_of, span, ids_are_ours, bound):
+    """gpu-a lists number 7, which in a container may be anybody's; process 7 of the run says that gpu-b is its own."""
+    stated = {"ev": "fact", "name": "device_uuid", "value": "gpu-b"}
+    tables = tables_of({"driver-1": list(driver_events(span)), "engine-7": [*engine_events(span), stated]})
+    ids = [{"node": "n2", "device": None, "name": "device_processes.ids", "available": ids_are_ours, "reason": None}]
+    both = [*device_samples(), *device_samples("gpu-b")]
+    rows = sampled(collectors=collectors(), device_samples=both, device_processes=listed(), capabilities=ids)
+    found = figures_of(dataclasses.replace(tables, sampled=rows))
+    assert [(one.device, one.bound_by) for one in found.devices] == bound
+
+
 def on_devices(tables_of, span, engine, **device_of_pid):
     """Both processes on devices of node two, the driver awaiting the engine's generation: pid_7="gpu-a", ..."""
     awaiting = [{**event, "awaits": "generation"} if event.get("stage") == "generation" else event for event in driver_events(span)]
@@ -278,6 +290,25 @@ def test_each_process_has_its_own_figures(run):
     assert (engine.process, engine.role, engine.node, engine.devices) == ("engine-7", "engine", "n2", ["gpu-a"])
     assert (engine.cpu_s.value, engine.rss_bytes.peak, engine.threads) == (pytest.approx(0.5), 1e8, 4)
     assert engine.device_memory_bytes.peak == 1e9
+
+
+def test_a_processes_memory_on_two_devices_that_are_read_in_turn_is_their_sum(run):
+    """1 GB on one and, read 100 ms later, 2 and then 4 GB on the other: 3 GB at 9.6 s, before the first measured step, and 5 at 11.6 s."""
+    second = [
+        {**row, "device": "gpu-b", "t_ns": row["t_ns"] + 100 * MS, "memory_used_bytes": size * 10**9}
+        for row, size in zip(listed(), (2, 4), strict=True)
+    ]
+    found = figures_of(
+        run(
+            process_samples=[{"node": "n2", "t_ns": (9000 + AHEAD_MS) * MS, "pid": 7, "start_ticks": 1}],
+            device_samples=[*device_samples(), *device_samples("gpu-b")],
+            device_processes=[*listed(), *second],
+        )
+    )
+    (engine,) = found.processes
+    assert engine.devices == ["gpu-a", "gpu-b"]
+    memory = engine.device_memory_bytes
+    assert (memory.peak, memory.mean, memory.readings) == (5e9, 4e9, 1)  # between two readings the mean of both
 
 
 def test_a_process_that_started_python_anew_stands_once(tables_of, span):

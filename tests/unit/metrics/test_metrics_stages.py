@@ -10,8 +10,11 @@ from rlmbench.metrics.stages import (
     check_identity,
     generation_ns,
     innermost_segments,
+    merged,
+    part_of,
     stage_breakdown,
     union_ns,
+    union_of,
     worker_busy,
 )
 from rlmbench.records.clocks import clock_offsets_ns
@@ -21,6 +24,22 @@ def test_union_counts_common_time_once():
     assert union_ns([]) == 0
     assert union_ns([(0, 10), (5, 20), (30, 40), (32, 35)]) == 30  # 0-20 and 30-40
     assert union_ns([(10, 20), (0, 10)]) == 20
+
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted).map(tuple), max_size=8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(INTERVALS, st.integers(0, 60), st.integers(0, 60))
+def test_a_part_of_a_union_is_the_union_of_the_parts(intervals, start, end):
+    assert part_of(union_of(intervals), start, end) == merged(intervals, start, end)
+
+
+def test_a_part_of_a_union_by_hand():
+    union = union_of([(30, 40), (0, 10), (5, 20), (50, 60)])
+    assert union == [(0, 20), (30, 40), (50, 60)]
+    assert part_of(union, 15, 35) == [(15, 20), (30, 35)]
+    assert part_of(union, 20, 30) == part_of([], 0, 9) == union_of([]) == []
 
 
 def test_nested_spans_give_their_innermost_stage(tables_of, span):

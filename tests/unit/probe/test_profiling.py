@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,11 @@ def test_the_chosen_step_alone_is_profiled_and_annotated(probed, options):
     assert [hook["attached"] for hook in result.of("hook") if hook["name"] == "torch_profiler"] == [True]
     assert {path.name for path in options["state"].iterdir()} == {"step"}
     assert (options["state"] / "step").read_text().strip() == "-1"
+
+
+def test_the_driver_does_not_wait_for_a_process_that_was_killed_while_it_wrote(probed, options):
+    (options["state"] / f"{socket.gethostname()}-99999999.writing").touch()  # no process has this number: it is beyond the kernel's last
+    assert probed(STEPS, framework=TORCH, hooks=HOOKS).returncode == 0  # it would wait for 10 minutes, and the fixture for one
 
 
 def test_a_measuring_run_asks_nothing_of_torch(probed):

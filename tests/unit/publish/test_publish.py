@@ -186,15 +186,52 @@ def test_two_hosts_stay_two():
         ("http://me:pass@host.example/x", "http://<secret>@host.example/x"),
         ("/home/someone", "<home>"),
         ("127.0.0.1:80 and 192.168.0.7:80", "127.0.0.1:80 and <address>:80"),
+        ("fe80::1", "<address>"),
+        ("[2001:db8::1:7]:6379 and fe80::a1: refused", "[<address>]:6379 and <address>: refused"),
+        ("at 12:30:01 std::bad_alloc c10::Error on [::1]:80", "at 12:30:01 std::bad_alloc c10::Error on [::1]:80"),
+        ("MIG-0a1b2c3d-0000-4000-8000-00000000000f is held", "<device> is held"),
     ],
 )
 def test_one_text(text, expected):
     assert Scrubber().text(text) == expected
 
 
+def test_a_host_whose_name_is_a_word_of_records_changes_nothing(monkeypatch):
+    """Replaced, a container called "worker" would take the roles of its processes with it; and `localhost` has no placeholder."""
+    monkeypatch.setattr("socket.gethostname", lambda: "trl")
+    monkeypatch.setattr("getpass.getuser", lambda: "ray")
+    scrubber = Scrubber()
+    for name in ("worker", "localhost", "atlas"):
+        scrubber.host(name)
+        scrubber.node(name, name)
+    assert {word: scrubber.text(word) for word in ("worker", "trl", "ray", "localhost")} == {
+        word: word for word in ("worker", "trl", "ray", "localhost")
+    }
+    assert scrubber.text("atlas") == "<host>"
+
+
+def test_placeholders_stay_as_they_are_when_a_published_run_is_published(published, tmp_path):
+    assert main(["publish", str(published.path), "-o", str(tmp_path)]) == 0
+    again = rlmbench.load(tmp_path / "gsm8k_grpo" / "one").manifest
+    assert (again.host, again.devices, again.launch) == (published.manifest.host, published.manifest.devices, published.manifest.launch)
+
+
+def test_devices_of_tables_are_told_apart():
+    scrubber = Scrubber()
+    for uuid in ("MIG-1", "MIG-2"):
+        scrubber.device(uuid)
+    assert scrubber.text("MIG-2 is held") == "<device 2> is held"
+
+
 def test_where_it_may_not_go(original, tmp_path, capsys):
     assert main(["publish", str(original.path), "-o", str(original.path.parents[1])]) == 2
     assert "the run one lies there itself" in capsys.readouterr().err
+    raw = tmp_path / "gsm8k_grpo" / "one" / "manifest.json"
+    raw.parent.mkdir(parents=True)
+    raw.write_text("somebody's record")
+    assert main(["publish", str(original.path), "-o", str(tmp_path)]) == 2
+    assert "a run that was never published lies there" in capsys.readouterr().err
+    assert raw.read_text() == "somebody's record"
 
 
 def test_a_run_that_is_still_at_work_is_left_out(original, tmp_path, capsys):

@@ -90,6 +90,7 @@ def test_a_killed_collector_has_no_end_and_its_last_cost(tmp_path: Path) -> None
         json.dumps({**rows(11, node_samples=[[1.0, 5, 0.0]]), "t_ns": None}),
         json.dumps({"ev": "end", "t_ns": "late"}),
         json.dumps({"ev": "capability", "name": "nvml"}),
+        json.dumps({"ev": "columns", "tables": ["node_samples"]}),
     ],
 )
 def test_a_damaged_line_is_counted_and_left_out(tmp_path: Path, damaged: str) -> None:

@@ -60,7 +60,7 @@ def test_the_chapter_of_the_page_and_the_words_of_the_glossary(finished: Any, kn
     absent = finished[1].model_copy(update={"efficiency": None, "absent": {"efficiency": "no such model"}})
     assert efficiency.efficiency_section(absent).parts[0].text == "Efficiency is absent: no such model."
     names = {term.name for term in GLOSSARY}
-    assert {"Model FLOPs", "MFU, HFU", "MBU, roofline, limit", "Least step, work-depth ratio"} <= names
+    assert {"Model FLOPs", "MFU, HFU", "MBU, FLOP/byte, roofline, limit", "Least step, work-depth ratio"} <= names
 
 
 def test_prediction_and_measurement_side_by_side(finished: Any, known: RunSummary) -> None:

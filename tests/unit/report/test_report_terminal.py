@@ -11,6 +11,7 @@ from rlmbench.metrics.idle import LongTail
 from rlmbench.records.manifest import DeviceState, Preconditions
 from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.report import trust
+from rlmbench.report.console_parts import table, text
 from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
 
 
@@ -115,6 +116,10 @@ def test_markup_in_a_record_stays_text() -> None:
     print_ledger([entry], console)
     assert "[red]x[/]" in stream.getvalue()
     assert "[/nonsense]" in stream.getvalue()
+    made = table("[b]a column[/b]", title="[red]x[/] [/y]\x1b[31m\x9b2J")
+    made.add_row(text("[i]1"))
+    console.print(made)
+    assert [line.strip() for line in _lines(stream)[-6:]] == ["[red]x[/] [/y]2J", "", "[b]a column[/b]", "─" * 15, "[i]1", ""]
 
 
 def test_no_run_at_all() -> None:
@@ -159,12 +164,16 @@ def test_the_measured_cost_of_measuring(finished, low, high, state, says) -> Non
     assert (check.state, says in check.text) == (state, True), check.text
 
 
+GPU = DeviceState(uuid="GPU-1")
+
+
 @pytest.mark.parametrize(
     ("found", "warnings", "state", "says"),
     [
         (None, [], "none", "not looked at"),
         (Preconditions(host_busy_share=0.02), [], "ok", "quiet: 2.0% of the machine's cores were at work when it began"),
-        (Preconditions(host_busy_share=0.02, devices=[DeviceState(uuid="GPU-1")]), [], "ok", "1 device free and not slowed down"),
+        (Preconditions(host_busy_share=0.02, devices=[GPU]), [], "ok", "; 1 device free and not slowed down"),
+        (Preconditions(devices=[GPU], devices_after=[GPU]), [], "ok", "1 device free and not slowed down, and free again after it"),
         (
             Preconditions(host_busy_share=0.9),
             ["the machine was not quiet", "collector: it ended"],
@@ -178,6 +187,7 @@ def test_the_conditions_of_a_run(finished, found, warnings, state, says) -> None
     manifest = run.manifest.model_copy(update={"preconditions": found, "warnings": warnings})
     check = next(check for check in trust.checks(summary, manifest) if check.name == "Conditions")
     assert (check.state, says in check.text) == (state, True), check.text
+    assert ("free again" in check.text) == bool(found and found.devices_after)  # of a run that was killed nobody looked
 
 
 def test_checks_warn_below_their_limits(finished) -> None:

@@ -170,6 +170,17 @@ def test_a_gpu_that_does_not_answer_is_a_problem_and_no_crash(gpus: list[Gpu], m
     assert Machine(1).look().problems == ("NVIDIA H100 80GB HBM3 GPU-h100 does not answer: NVML: GPU is lost",)
 
 
+def test_an_answer_that_nobody_foresaw_costs_neither_the_run_nor_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = h100()
+    driver = NvidiaDriver(library(gpu))
+    gpu.processes = [("many", None)]  # type: ignore[list-item]
+    monkeypatch.setattr(preconditions, "open_drivers", lambda visible=None: ([driver], []))
+    (problem,) = Machine(1).look(0.01).device_problems
+    assert problem.startswith("NVIDIA H100 80GB HBM3 GPU-h100 does not answer: unexpected ValueError: invalid literal for int()")
+    found = after_run(Machine(1), Preconditions(devices=states(0)))  # another device, so nothing was left on this one
+    assert [state.uuid for state in found.devices_after] == ["GPU-h100"]
+
+
 def test_indexes_choose_only_among_gpus_that_are_alike() -> None:
     driver = NvidiaDriver(library(h100(), v100()))
     assert [device.uuid for device in chosen(driver.devices(), "1")] == ["GPU-h100", "GPU-v100"]
@@ -221,7 +232,7 @@ def test_the_busy_share_counts_a_real_load() -> None:
     used: Any = time.process_time() - before
     assert share is not None
     assert share >= 0.5 * used / (0.3 * (os.cpu_count() or 1))  # others may have been at work too
-    assert share <= 1.1
+    assert share <= 1.0
     assert 0 < BUSY_SHARE < 1
 
 

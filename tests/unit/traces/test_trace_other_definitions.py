@@ -151,6 +151,14 @@ def test_the_command_prints_devices_and_stages(tmp_path: Path, capsys: pytest.Ca
     assert (first["devices"][0]["usage"]["no_kernel"], first["devices"][0]["stages"][0]["during"]["busy_ns"]) == (0.75, 25_000)
 
 
+def test_the_command_prints_what_a_stage_launched_in_the_unit_of_its_heading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [step(1, 0, 9000), stage("generation", 0, 9000), call(1, 1), kernel(10, 2510, correlation=1)]  # 2500 us
+    lines = command(capsys, str(write(tmp_path / "t.json", events))).splitlines()
+    place = next(number for number, line in enumerate(lines) if "launched by" in line)
+    assert lines[place].split()[:4] == ["launched", "by", "busy", "ms"]
+    assert lines[place + 2].split() == ["generation", "2.5", "2.5", "0.0", "0.0", "1"]
+
+
 def test_the_command_follows_other_definitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write(tmp_path / "t.json", [step(1, 0, 100), call(1, 1), kernel(10, 35, correlation=1), kernel(50, 60)]))
     assert "idle 15, compute 35" in command(capsys, path, "--definitions", "hta")

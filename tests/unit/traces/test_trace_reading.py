@@ -140,7 +140,7 @@ def test_microseconds_become_ns_without_a_float(text: str, ns: int) -> None:
     assert nanoseconds(text.encode()) == ns
 
 
-@pytest.mark.parametrize("text", ["9" * 16, "9" * 30, "1e99", "-1e4000", "9999999999999999.123"])
+@pytest.mark.parametrize("text", ["9" * 16, "9" * 30, "1e99", "-1e4000", "1e999999", "9999999999999999.123"])
 def test_a_time_beyond_all_clocks_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(kineto([kernel(1, 2), kernel(3.5, 4)]).replace('"ts": 3.500', f'"ts": {text}'))
@@ -223,6 +223,13 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes,
     path = tmp_path / "t.json"
     path.write_bytes(content)
     assert says in refused(read_trace, path)
+
+
+@pytest.mark.parametrize("text", ['{"a": %s, "traceEvents": []}', '{"traceEvents": [{"args": %s}]}', '{"traceEvents": [], "a": %s}'])
+def test_what_is_nested_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.json").write_text(text % ("[" * 100_000 + "]" * 100_000))
+    with pytest.raises(UserError, match=r"not JSON|cut off"):
+        read_trace(tmp_path / "t.json")
 
 
 def test_a_folder_or_nothing_is_refused(tmp_path: Path) -> None:

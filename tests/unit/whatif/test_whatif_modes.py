@@ -107,6 +107,17 @@ def test_the_best_split_is_the_best_of_all() -> None:
     drawn = varying(4, 1)
     every = [predict(drawn, "bounded_asynchrony", Layout(40, n, 40 - n)).step_s for n in range(1, 40)]
     assert best_split(drawn, "bounded_asynchrony", Layout(40, 1, 39)).step_s == min(every)
+    # Samples are dealt whole: in turn, a step's time has more than one valley.
+    drawn = varying(6, 2, latency_share=0.0)
+    every = [predict(drawn, "partially_colocated", Layout(40, n, 40 - n)).step_s for n in range(1, 40)]
+    assert best_split(drawn, "partially_colocated", Layout(40, 1, 39)).step_s == min(every)
+
+
+def test_replicas_beyond_the_samples_wait() -> None:
+    """4 samples that take 10 s each on 8 replicas: half of them do nothing; ten million replicas need no ten million columns."""
+    drawn = draw(fixed_inputs(10, {}, {"actor_update": 5}, devices=4, samples=4), Assumptions(latency_share=1.0), 20)
+    assert [float(seconds[0]) for seconds in drawn.generation(Layout(8, 8, 8))] == pytest.approx([10, 5])
+    assert float(drawn.generation(Layout(10**7, 10**7, 10**7))[1][0]) == pytest.approx(10 * 4 / 10**7)
 
 
 def varying(steps: int, seed: int, **settings_: float) -> Drawn:

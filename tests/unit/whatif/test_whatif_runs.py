@@ -22,7 +22,7 @@ from rlmbench.cli.main import main
 from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary, summarize
 from rlmbench.metrics.figures import Guideline
-from rlmbench.records import Run
+from rlmbench.records import Run, load
 from rlmbench.report.advice import advice_section, print_advice
 from rlmbench.report.sweep import print_sweep
 from rlmbench.whatif import Assumptions, Question, inputs_from_run, what_if
@@ -86,6 +86,16 @@ def test_what_cannot_be_told_is_said(recorded: Recorded) -> None:
         what_if(run, summary, Question(modes=("one_step",)))
     with pytest.raises(UserError, match="no measured step with a generation stage"):
         inputs_from_run(run, summary.model_copy(update={"lengths": None}))
+    uneven = load(run.path)
+    uneven.experiment = run.experiment.model_copy(
+        update={"parallelism": run.experiment.parallelism.model_copy(update={"data": 3, "rollout_tensor": 2})}
+    )
+    with pytest.raises(UserError, match="3 rollout devices are no whole number of replicas of 2"):
+        inputs_from_run(uneven, summary)
+    assert {one.step_s for one in guidelines(uneven, summary)} == {None}
+    untrained = {stage: seconds for stage, seconds in summary.stages_s.items() if stage != "actor_update"}
+    with pytest.raises(UserError, match="no measured step with an update of the policy"):
+        inputs_from_run(run, summary.model_copy(update={"stages_s": untrained}))
 
 
 def test_the_command_prints_every_assumption_and_one_json_object(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +115,8 @@ def test_the_command_prints_every_assumption_and_one_json_object(recorded: Recor
         (["--split", "4"], "--split 4: give rollout and training devices as in 4:12"),
         (["--split", "0:2"], "--split 0:2: give rollout"),
         (["--split", "2:2", "--devices", "8"], "--split 2:2: these are 4 devices, --devices says 8"),
+        (["--split", "²:2"], "--split ²:2: give rollout"),
+        (["--assume", "sync_s=.inf"], "--assume sync_s=.inf: "),
         (["--assume", "speed=2"], "--assume speed=2: write NAME=VALUE"),
     ],
 )
@@ -182,6 +194,17 @@ def test_each_trigger_by_hand(recorded: Recorded) -> None:
     assert value("tensor_parallel_where_it_fits") is None
 
 
+def test_rollouts_that_run_ahead_need_their_old_log_probs(tmp_path: Path) -> None:
+    """The policy that is updated is not the one that generated: that they could be spared would be wrong."""
+    run = synthetic_run.write_run(tmp_path)
+    summary = summarize(run).model_copy(update={"stages_share": {"old_logprob": 0.3}})
+    ahead = load(run.path)
+    ahead.experiment = run.experiment.model_copy(update={"placement": run.experiment.placement.model_copy(update={"mode": "async"})})
+    rule = NAMES["recomputed_log_probs"]
+    assert rule.value(Facts(run, summary, None, "")) == 0.3
+    assert rule.value(Facts(ahead, summary, None, "")) is None
+
+
 def test_guidelines_are_shown_with_figure_threshold_and_prediction(recorded: Recorded) -> None:
     summary = advised(*recorded)
     out = io.StringIO()
@@ -189,6 +212,7 @@ def test_guidelines_are_shown_with_figure_threshold_and_prediction(recorded: Rec
     text = " ".join(out.getvalue().split())
     assert "share of padding among the tokens that the update computed 41.3%, threshold 20.0%; predicted: " in text
     assert "guidelines: not triggered: reward_on_the_critical_path 2.2% of 5.0%" in text
+    assert "predicted with ideal scaling" in text
     none = summary.model_copy(update={"guidelines": [one.model_copy(update={"triggered": False}) for one in summary.guidelines or []]})
     out = io.StringIO()
     print_advice(none, Console(file=out, width=200))
@@ -217,3 +241,17 @@ def test_a_sweep_is_shown_with_the_work_of_each_variant(tmp_path: Path) -> None:
         line.split()[:4] == ["TRL", "large", f"{large.tokens / small.tokens:.2f}x", f"{large.tokens / small.tokens:.2f}x"] for line in lines
     )
     assert max(map(len, lines)) <= 80
+
+
+def test_a_sweeps_odd_runs_are_left_out_or_told_as_far_as_they_go(tmp_path: Path) -> None:
+    """One variant lost a sample of a step, another has no measured step, a third no samples: none of them ends the table."""
+    first = synthetic_run.write_run(tmp_path, "synthetic-first", changes={"variant": "first"})
+    lost = synthetic_run.write_run(tmp_path, "synthetic-lost", changes={"variant": "lost"}, lost_in_step=3)
+    told = [(run, summarize(run).model_copy(update={"status": "ok"})) for run in (first, lost)]
+    unmeasured = told[0][1].model_copy(update={"variant": "unmeasured", "measured_steps": 0, "steps": []})
+    bare = load(first.path)
+    bare.tables = replace(first.tables, samples=first.samples.iloc[:0])
+    found = rows([*told, (first, unmeasured), (bare, told[0][1].model_copy(update={"variant": "bare"}))])
+    assert [row.variant for row in found] == ["first", "lost", "bare"]
+    assert found[1].predicted_s is not None and found[1].predicted_s < found[0].step_s * 1.05
+    assert (found[2].predicted_s, found[2].linear_flops) == (None, None)

@@ -49,3 +49,11 @@ def cuda():
     torch = sys.modules.get("torch")
     device = getattr(torch, "cuda", None)
     return device if device is not None and device.is_initialized() else None
+
+
+def uuid_of(device, index):
+    """The UUID, as NVML says it, of the device that torch.cuda (`device`) calls `index`; empty where torch does not tell."""
+    properties = device.get_device_properties(index)
+    uuid = str(getattr(properties, "uuid", ""))
+    kind = "MIG" if " MIG " in getattr(properties, "name", "") else "GPU"
+    return uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"{kind}-{uuid}"

@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 
-from rlmbench_probe.memory import cuda
+from rlmbench_probe.memory import cuda, uuid_of
 
 _now = time.monotonic_ns
 POLL_S = 0.02
 LONGEST_WAIT_S = 600.0
+WRITING = ".writing"
 NAME, TARGET = "torch_profiler", "torch.profiler:profile"
 
 
@@ -40,6 +41,19 @@ def report(recorder, reason):
     recorder.event("hook", name=NAME, target=TARGET, attached=not reason, reason=reason[:300], optional=False)
 
 
+def _here():
+    """How the markers of this host's processes begin."""
+    return f"{socket.gethostname()}-"
+
+
+def _in_progress(marker):
+    """Whether a file's name says of a process, one that still lives as far as can be seen from here, that it writes a trace."""
+    if not marker.endswith(WRITING):
+        return False
+    pid = marker.removeprefix(_here()).removesuffix(WRITING)
+    return not marker.startswith(_here()) or os.path.exists(f"/proc/{pid}")
+
+
 def _devices():
     """What there is to profile, by torch's names."""
     return ("CPU",) if cuda() is None else ("CPU", "CUDA")
@@ -48,13 +62,8 @@ def _devices():
 def _device_uuids():
     """torch's index of each visible device -> its UUID as NVML says it, where torch tells."""
     device = cuda()
-    uuids = {} if device is None else {str(index): _uuid(device, index) for index in range(device.device_count())}
+    uuids = {} if device is None else {str(index): uuid_of(device, index) for index in range(device.device_count())}
     return {index: uuid for index, uuid in uuids.items() if uuid}
-
-
-def _uuid(device, index):
-    uuid = str(getattr(device.get_device_properties(index), "uuid", ""))
-    return uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
 class _Trace:
@@ -148,7 +157,7 @@ class Profiler:
                 os.pwrite(self._clock, b"%12d" % -1, 0)
                 time.sleep(2 * POLL_S)  # until every watch has seen it
                 until = time.monotonic() + LONGEST_WAIT_S
-                while time.monotonic() < until and any(name.endswith(".writing") for name in os.listdir(self._options["state"])):
+                while time.monotonic() < until and any(map(_in_progress, os.listdir(self._options["state"]))):
                     time.sleep(POLL_S)
 
     def close(self):
@@ -241,7 +250,7 @@ class Profiler:
         profiler = self._make(torch)
         if profiler is None:
             return
-        marker = os.path.join(self._options["state"], f"{socket.gethostname()}-{os.getpid()}.writing")
+        marker = os.path.join(self._options["state"], f"{_here()}{os.getpid()}{WRITING}")
         with open(marker, "w"):
             pass
         try:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from rlmbench_probe.memory import HostMemory, cuda
+from rlmbench_probe.memory import HostMemory, cuda, uuid_of
 
 _now = time.monotonic_ns
 SCHEMA = 1
@@ -69,7 +69,7 @@ class Recorder:
         self._buffer, self._file, self._ids, self._lanes = [], None, itertools.count(1), set()
         self._step_start_ns, self._probe_ns, self._total_ns = None, 0, 0
         self._memory = HostMemory()
-        self._charging = True
+        self._charging, self._device_told = True, False
         self.rank = _integer("RANK", 0)
         self.enabled = True
         threading.Thread(target=self._flush_forever, args=(self._memory,), name="rlmbench-probe", daemon=True).start()
@@ -121,6 +121,8 @@ class Recorder:
             self._fold_host_peak(stack)
             if device is not None:
                 self._fold_device_peak(stack, device)
+                if not self._device_told:
+                    self._tell_device(device)
         if span in stack:
             while stack.pop() is not span:
                 pass
@@ -308,6 +310,17 @@ class Recorder:
             peak = [stats.get("allocated_bytes.all.peak", 0), stats.get("reserved_bytes.all.peak", 0)]
             stack[-1].torch_peak = [max(pair) for pair in zip(stack[-1].torch_peak or [0, 0], peak)]
         device.reset_peak_memory_stats()
+
+    def _tell_device(self, device):
+        """Which device is this process's own: in a container a collector cannot tell it from NVML's process ids."""
+        self._device_told = True
+        try:
+            uuid = uuid_of(device, device.current_device())
+        except Exception as error:
+            self.failed("device_uuid", error)
+        else:
+            if uuid:
+                self.event("fact", name="device_uuid", value=uuid)
 
     def _write_span(self, span, end_ns, error, thread=None):
         row = {
