@@ -311,6 +311,13 @@ def test_a_processes_memory_on_two_devices_that_are_read_in_turn_is_their_sum(ru
     assert (memory.peak, memory.mean, memory.readings) == (5e9, 4e9, 1)  # between two readings the mean of both
 
 
+def test_a_node_whose_cores_are_not_known_leaves_cpu_idle_open_and_says_so(run):
+    unknown = [{**about, "cores": None if about["node"] == "n2" else 2} for about in collectors()]
+    found = figures_of(run(collectors=unknown))
+    assert [one.cpu_idle for one in found.host] == [pytest.approx(0.25), None]
+    assert (found.cpu_idle, found.reasons["idle.cpu_idle"]) == (None, "how many cores a node has is not known")
+
+
 def test_a_process_that_started_python_anew_stands_once(tables_of, span):
     """Two files of events of one pid: the first is what Ray starts its workers with."""
     first = process(7, "two", "b2", AHEAD_MS // 1000, "worker")
