@@ -68,7 +68,7 @@ def gone(pid: int) -> bool:
 
 def test_what_the_tree_used_is_in_the_samples(start: Callable[..., Any], tmp_path: Path) -> None:
     """0.7 s of CPU, burnt by a child that lives between two looks at most partly: its parent's counters bring the rest."""
-    process = start(spawning(BUSY.format(0.7)))
+    process = start(f"{spawning(BUSY.format(0.7))}; import time; time.sleep(1)")  # so that there are looks after all of it was burnt
     out, _ = process.communicate(timeout=60)
     assert json.loads(out) == {"ok": True, "problem": ""}
     found = tables(tmp_path)

@@ -287,7 +287,8 @@ def test_memory_peaks_are_the_allocations(burning):
     looks = burning.run.tables.tree_samples.dropna(subset=["pss_bytes"])
     while_held = looks[[any(row["held_ns"] <= t_ns <= row["end_ns"] for row in held) for t_ns in looks["t_ns"]]]
     assert while_held["pss_bytes"].tolist() == pytest.approx([pss] * len(while_held), rel=0.01)
-    assert burning.summary.memory.run_peak_pss_bytes == looks["pss_bytes"].max() <= 1.01 * pss
+    # The peak of the run is the higher of what the collector and the supervisor saw, each at moments of its own.
+    assert looks["pss_bytes"].max() <= burning.summary.memory.run_peak_pss_bytes <= 1.01 * pss
 
 
 def test_cpu_seconds_are_what_was_burnt(burning):
