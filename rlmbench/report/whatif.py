@@ -142,7 +142,7 @@ def _table(found: WhatIf) -> Table:
     )
     for one in sorted(found.predictions, key=lambda one: one.step_s):
         cells = (
-            one.mode,
+            one.mode.replace("_", " "),  # wraps between its words
             split_text(one).strip(),
             numbers.significant(one.step_s),
             numbers.significant(one.p90_s),

@@ -129,7 +129,8 @@ def _notes(inputs: Inputs) -> list[str]:
     if inputs.updates_beside:
         notes.append("actor and critic were updated at the same time in the run, and are in every mode below: the longer update counts")
     if len(inputs.step_s) < 5:
-        notes.append(f"only {len(inputs.step_s)} measured steps: percentiles are those of their few values")
+        steps = "one measured step" if len(inputs.step_s) == 1 else f"{len(inputs.step_s)} measured steps"
+        notes.append(f"only {steps}: percentiles are those of their few values")
     return notes
 
 
