@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlmbench.cli.options import Campaign, Since, check_minimum_effect
 from rlmbench.errors import EXIT_NOT_COMPARABLE, EXIT_OK, EXIT_SLOWER, UserError
 
 if TYPE_CHECKING:
@@ -36,12 +37,8 @@ def compare(
             help="Exit code 5 when something is slower than its baseline (by SHARE, as in slower:5%), 4 when not judged.",
         ),
     ] = None,
-    campaign: Annotated[
-        str | None, typer.Option(metavar="ID|latest", help="Only the runs of this campaign (latest: of each suite).")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only runs begun since: 2026-11-30, 2026-11-30T18:00 (UTC), 12h, 7d.")
-    ] = None,
+    campaign: Campaign = None,
+    since: Since = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 4 unless every pair may be compared (reservations pass).")] = False,
     minimum_effect: Annotated[
@@ -97,8 +94,8 @@ def _minimum_effect(minimum_effect: float | None, fail_on: str | None) -> float:
     from rlmbench.comparison import parse_fail_on
     from rlmbench.metrics.statistics import MINIMUM_EFFECT
 
-    if minimum_effect is not None and not 0 <= minimum_effect < 1:
-        raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
+    if minimum_effect is not None:
+        check_minimum_effect(minimum_effect)
     share = parse_fail_on(fail_on) if fail_on is not None else None
     if share is not None and minimum_effect not in (None, share):
         raise UserError(f"--fail-on {fail_on} and --minimum-effect {minimum_effect:g} contradict each other; give one of them")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlmbench.cli.options import Campaign, Since, check_minimum_effect
 from rlmbench.errors import EXIT_OK, UserError
 
 if TYPE_CHECKING:
@@ -31,12 +32,8 @@ def report(
             "--output", "-o", help="File to write; the default is reports/<run id>.html, of several runs reports/<suite>-comparison.html."
         ),
     ] = None,
-    campaign: Annotated[
-        str | None, typer.Option(metavar="ID|latest", help="Only the runs of this campaign (latest: of each suite).")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only runs begun since: 2026-11-30, 2026-11-30T18:00 (UTC), 12h, 7d.")
-    ] = None,
+    campaign: Campaign = None,
+    since: Since = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -54,8 +51,7 @@ def report(
     rlmbench report gsm8k_grpo --campaign latest
     rlmbench report results/gsm8k_grpo results/gsm8k_ppo -o reports/both.html
     """
-    if not 0 <= minimum_effect < 1:
-        raise UserError(f"--minimum-effect {minimum_effect:g}: give a share from 0 to 1, such as 0.03 for 3%")
+    check_minimum_effect(minimum_effect)
     from rlmbench.comparison import find_runs, only
 
     found = only(find_runs(runs or ["latest"], results), campaign, since)

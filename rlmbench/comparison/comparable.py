@@ -10,13 +10,12 @@ from rlmbench.comparison.differences import COMPUTED_TOKENS, asked_differently
 from rlmbench.comparison.evidence import Evidence, is_natural
 from rlmbench.comparison.figures import Configuration, Difference, Reason, Severity, Verdict
 from rlmbench.comparison.natural import adjusted
+from rlmbench.metrics.host import BUSY_SHARE
 from rlmbench.metrics.learning import sync_tolerance
 from rlmbench.metrics.statistics import ALPHA, MINIMUM_EFFECT, attainable_p, runs_needed
 
 LOAD_PER_CORE = 0.75
 """One-minute load per core when a run began, above which others were at work too."""
-OTHERS_SHARE = 0.25
-"""Of a node's cores, busy with others than the run while it was measured."""
 COVERAGE_ENOUGH = 0.95
 SHORT = 40
 NO_TOKENS = {-1}
@@ -304,7 +303,7 @@ def _load(pair: Pair, names: Names) -> Iterable[Reason]:
 def _others(pair: Pair, names: Names) -> Iterable[Reason]:
     """Others at work while a run was measured, by its collectors."""
     for name, one in _each(pair, names):
-        busy = {run.id: share for run in one.ok if (share := _others_share(run)) > OTHERS_SHARE}
+        busy = {run.id: share for run in one.ok if (share := _others_share(run)) > BUSY_SHARE}
         if busy:
             worst = max(busy, key=lambda run: busy[run])
             sentence = f"others kept the machine busy while {len(busy)} of {len(one.ok)} runs of {name} were measured: up to"

@@ -36,9 +36,6 @@ class Flops(NamedTuple):
         return Flops(self.matmul + other.matmul, self.attention + other.attention)
 
 
-NO_FLOPS = Flops(0.0, 0.0)
-
-
 @dataclass(frozen=True)
 class Sequences:
     """What the FLOPs of a set of samples (or of an average step) depend on: their number, and sums over prompts S, responses T and both, m = S + T.

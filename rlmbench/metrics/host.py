@@ -16,6 +16,8 @@ from rlmbench.records.frames import plain_rows
 if TYPE_CHECKING:
     import pandas as pd
 
+BUSY_SHARE = 0.25
+"""Share of a node's cores that others may keep busy before and during a measurement."""
 COUNTED = ("read_bytes", "write_bytes", "voluntary_switches", "involuntary_switches")
 
 

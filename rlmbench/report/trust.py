@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rlmbench.metrics.host import BUSY_SHARE
 from rlmbench.report import numbers, words
 from rlmbench.report.parts import Check, State
 
@@ -18,8 +19,6 @@ COVERAGE_ENOUGH = 0.95
 PROBE_SHARE_ENOUGH = 0.005
 COLLECTOR_SHARE_ENOUGH = 0.01
 """Of one core."""
-OTHERS_SHARE_ENOUGH = 0.25
-"""Of a node's cores."""
 HARNESS_COST_ENOUGH = 0.01
 
 
@@ -103,7 +102,7 @@ def _others(summary: RunSummary) -> Iterator[Check]:
         if host.others_cpu_cores is not None and host.cores:
             share = host.others_cpu_cores / host.cores
             text = f"{numbers.significant(host.others_cpu_cores)} of {host.cores} cores of {host.node} were busy with others during the measured steps"
-            yield Check("Others at work", "ok" if share <= OTHERS_SHARE_ENOUGH else "warn", text)
+            yield Check("Others at work", "ok" if share <= BUSY_SHARE else "warn", text)
 
 
 def _throttled(summary: RunSummary) -> Iterator[Check]:

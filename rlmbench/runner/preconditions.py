@@ -17,14 +17,14 @@ from rlmbench.collectors.devices import Device, DeviceError, open_drivers
 from rlmbench.collectors.nvidia import HINDERING
 from rlmbench.collectors.proc import busy_seconds, read
 from rlmbench.errors import EXIT_BUSY, UserError
+from rlmbench.metrics.host import BUSY_SHARE
 from rlmbench.records.manifest import DeviceState, Preconditions
 
 Policy = Literal["", "allow", "refuse"]
 """What to do on a busy machine: what suits the device, go on at once, or refuse in any case."""
 
-BUSY_SHARE = 0.25
-"""Share of the machine's cores that may be at work for others. Measured over a second: the load average takes minutes to decay."""
 LOOK_S = 1.0
+"""So long is looked how busy the machine is: the load average takes minutes to decay."""
 WAIT_S = 60.0
 WAIT_CPU_S = 5.0
 SETTLE_S = 5.0
