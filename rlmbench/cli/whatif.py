@@ -12,20 +12,23 @@ from rlmbench.errors import EXIT_OK, UserError
 
 app = typer.Typer()
 
+MOST = 10_000_000
+"""Devices: more than anybody has, and few enough that every figure stays exact."""
+
 
 @app.command()
 def whatif(
     run: Annotated[str, typer.Argument(help="Run id (or its beginning), folder, or latest.")] = "latest",
     mode: Annotated[list[str], typer.Option("--mode", "-m", help="Only this mode; may be given several times. Default: all.")] = [],  # noqa: B006
-    devices: Annotated[int | None, typer.Option(min=1, help="Devices in total; default: the run's, two at least.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, max=MOST, help="Devices in total; default: the run's, two at least.")] = None,
     split: Annotated[str | None, typer.Option(metavar="G:T", help="Rollout and training devices; default: the best split.")] = None,
     staleness: Annotated[int | None, typer.Option(min=0, help="Versions a batch may lag behind; default: the run's, one at least.")] = None,
-    tensor: Annotated[int | None, typer.Option(min=1, help="Devices of one rollout replica; default: the run's.")] = None,
+    tensor: Annotated[int | None, typer.Option(min=1, max=MOST, help="Devices of one rollout replica; default: the run's.")] = None,
     steps: Annotated[int, typer.Option(min=10, max=100_000, help="Steps to simulate.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn lengths and variation.")] = 0,
     assume: Annotated[list[str], typer.Option("--assume", metavar="NAME=VALUE", help="Set an assumption; all are printed.")] = [],  # noqa: B006
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/whatif.schema.json) as the last line.")] = False,
 ) -> int:
     """Predict a run's step time in other execution modes, from what it measured and what is assumed.
 
@@ -59,6 +62,8 @@ def _split(text: str | None, devices: int | None) -> tuple[int, int] | None:
     rollout, colon, training = text.partition(":")
     if not colon or not rollout.isdecimal() or not training.isdecimal() or not int(rollout) or not int(training):
         raise UserError(f"--split {text}: give rollout and training devices as in 4:12")
+    if int(rollout) + int(training) > MOST:
+        raise UserError(f"--split {text}: more than {MOST:,} devices")
     if devices is not None and int(rollout) + int(training) != devices:
         raise UserError(f"--split {text}: these are {int(rollout) + int(training)} devices, --devices says {devices}")
     return int(rollout), int(training)

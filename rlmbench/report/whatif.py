@@ -86,8 +86,9 @@ def waiting_text(one: Prediction) -> str:
 
 def replayed(found: WhatIf) -> str:
     """The model's word on the run as it was."""
-    off = found.replay.step_s / found.measured_step_s - 1
-    told = f"gives {numbers.seconds(found.replay.step_s)} for the same run ({off:+.1%}), so that nothing is lost or counted twice"
+    off = round(found.replay.step_s / found.measured_step_s - 1, 3) + 0.0  # no -0.0%
+    told = f"gives {numbers.seconds(found.replay.step_s)} for the same run ({off:+.1%}), "
+    told += "from each role's own seconds" if found.measured_ahead else "so that nothing is lost or counted twice"
     return f"{told}; other modes rest on the assumptions below"
 
 

@@ -14,7 +14,7 @@ from rlmbench.errors import UserError, did_you_mean
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Efficiency = Annotated[float, Field(gt=0, le=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class Assumptions(BaseModel):
@@ -40,7 +40,9 @@ class Assumptions(BaseModel):
         0.0,
         description="Sync seconds grow with the number of replicas to this power: 0 a broadcast in parallel, 1 one replica after another",
     )
-    sync_pauses_rollout: bool = Field(True, description="A sync that falls into a generation lengthens it by its own seconds")
+    sync_pauses_rollout: bool | None = Field(
+        None, description="A sync that falls into a generation lengthens it by its own seconds. null: as in an asynchronous run, else true"
+    )
     roles_apart: bool = Field(
         False,
         description="Reference, reward and critic have devices of their own, as many as were measured with, so that they run beside each other: "
@@ -56,10 +58,10 @@ class Assumptions(BaseModel):
         description="In how many parts fused stages hand samples on: the second ends one part after the first. "
         "null: one per training micro-batch of the run",
     )
-    rollout_refill: bool = Field(
-        True,
+    rollout_refill: bool | None = Field(
+        None,
         description="Under bounded asynchrony a replica takes a new prompt when a response ends, so that it waits for the mean response, "
-        "not for the longest of a batch",
+        "not for the longest of a batch; never with a static engine. null: as in an asynchronous run, else true",
     )
     pipeline_bubble: Share = Field(0.0, description="Share of training in which pipeline stages wait, which fused updates fill")
     tensor_efficiency: Efficiency = Field(1.0, description="Speed of tensor-parallel decoding over its degree")
@@ -85,7 +87,7 @@ class Assumptions(BaseModel):
         for text in settings:
             name, equals, value = text.partition("=")
             name = name.strip()
-            if name not in values or not equals:
+            if name not in values or not equals or not value.strip():
                 raise UserError(f"--assume {text}: write NAME=VALUE; names are {', '.join(values)}{did_you_mean(name, values)}")
             try:
                 values[name] = yaml.safe_load(value)

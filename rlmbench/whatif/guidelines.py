@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmbench.errors import UserError
-from rlmbench.metrics.figures import Guideline
+from rlmbench.metrics.figures import Guideline, StepFigures
 from rlmbench.whatif.assumptions import Assumptions
 from rlmbench.whatif.inputs import ON_DEVICES, Inputs, affordable_steps, inputs_from_run
-from rlmbench.whatif.modes import Drawn, Layout, draw, predict
-from rlmbench.whatif.result import replay
+from rlmbench.whatif.modes import MODES, Drawn, Layout, draw, predict
+from rlmbench.whatif.result import own_layout, replay
 from rlmbench.whatif.search import best_split
 from rlmbench.workload.shapes import SHAPES
 
@@ -46,9 +46,15 @@ class Facts:
         return draw(self.inputs, Assumptions(), affordable_steps(self.inputs.samples)) if self.inputs else None
 
     def share(self, *stages: str) -> float | None:
-        """Share of the measured step time in these stages; None where none of them ran."""
-        shares = [self.summary.stages_share[stage] for stage in stages if stage in self.summary.stages_share]
-        return sum(shares) if shares else None
+        """Share of a step in these stages, median over the measured steps, so that one odd step triggers nothing; None where none ran."""
+        if not any(stage in step.stages_s for step in self.measured for stage in stages):
+            return None
+        shares = [sum(step.stages_s.get(stage, 0.0) for stage in stages) / step.step_s for step in self.measured if step.step_s]
+        return median(shares) if shares else None
+
+    @cached_property
+    def measured(self) -> list[StepFigures]:
+        return [step for step in self.summary.steps if step.excluded is None]
 
     def changed(self, what: str, change: Callable[[Inputs], Inputs]) -> Outcome | None:
         """The run's own mode again, with other inputs."""
@@ -127,7 +133,7 @@ def _checked(rule: Rule, facts: Facts, value: float) -> Guideline:
 
 def _tail(facts: Facts) -> float | None:
     """Longest response over the mean one, median over the measured steps; only where a step waits for its longest."""
-    if facts.inputs is None:
+    if facts.inputs is None or facts.inputs.ahead:
         return None
     return median(float(lengths.max() / lengths.mean()) for lengths in facts.inputs.lengths)
 
@@ -150,10 +156,11 @@ def _one_device_each(facts: Facts) -> Outcome | None:
 
 
 def _waiting_apart(facts: Facts) -> float | None:
-    """Share of the step in which the rollout devices of a synchronous split wait, by the replay of the run."""
+    """Share of a step in which the rollout devices of a synchronous split wait, median over the steps of the replayed run."""
     if facts.inputs is None or facts.drawn is None or facts.inputs.mode != "disaggregated":
         return None
-    return replay(facts.drawn).waiting["rollout"]
+    simulated = MODES["disaggregated"].simulate(facts.drawn, own_layout(facts.inputs))
+    return float(np.median(1 - simulated.busy_s["rollout"] / simulated.step_s))
 
 
 def _overlapped(facts: Facts) -> Outcome | None:
@@ -205,10 +212,24 @@ def _recomputed(facts: Facts) -> float | None:
     return facts.share("old_logprob") if experiment.updates_per_step == 1 and experiment.placement.mode != "async" else None
 
 
+def _waits(facts: Facts) -> float | None:
+    """Share of a step in which the driver waits and nothing runs; of an asynchronous run without its waiting for rollouts."""
+    if facts.run.experiment.placement.mode != "async":
+        return facts.share("wait")
+    if facts.inputs is None or facts.inputs.idle_s is None or not facts.inputs.idle_s.any():
+        return None
+    return float(np.median(facts.inputs.idle_s / facts.inputs.step_s))
+
+
 def _waited(facts: Facts) -> Outcome | None:
-    steps = [step for step in facts.summary.steps if step.excluded is None]
-    wait = np.array([step.stages_s.get("wait", 0.0) for step in steps])
-    return facts.changed("the same run without its waiting", lambda inputs: replace(inputs, other_s=np.maximum(inputs.other_s - wait, 0.0)))
+    return facts.changed(
+        "the same run without its waiting",
+        lambda inputs: replace(inputs, other_s=np.maximum(inputs.other_s - (0.0 if inputs.idle_s is None else inputs.idle_s), 0.0)),
+    )
+
+
+def _apart(facts: Facts) -> Outcome | None:
+    return facts.moved("one_step_off") if facts.inputs and facts.inputs.mode == "colocated" else None
 
 
 def _skew(facts: Facts) -> float | None:
@@ -249,7 +270,7 @@ RULES = (
     Rule(
         "disaggregated_without_overlap",
         "Disaggregation alone is no speed-up: each side waits for the other; overlap them",
-        "share of the step in which rollout devices wait",
+        "median share of a step in which rollout devices wait",
         0.25,
         _waiting_apart,
         _overlapped,
@@ -265,7 +286,7 @@ RULES = (
     Rule(
         "critic_share",
         "PPO's critic costs a second model's forward and update: group-relative estimators train none, and a shared backbone lowers total work",
-        "share of the step in values and critic update",
+        "median share of a step in values and critic update",
         0.2,
         lambda facts: facts.share("values", "critic_update"),
         lambda facts: _without(facts, "the same run without the critic (as GRPO)", "values", "critic_update"),
@@ -281,25 +302,25 @@ RULES = (
     Rule(
         "weight_sync_share",
         "A weight sync moves the model's bytes into every rollout replica at every step: broadcast in parallel, in large buckets, or co-locate",
-        "share of the step in weight sync",
+        "median share of a step in weight sync",
         0.1,
         lambda facts: facts.share("weight_sync"),
         lambda facts: facts.changed(
-            "the same run with a sync of 0 s, the most it can give", lambda inputs: replace(inputs, sync_s=0 * inputs.sync_s)
+            "the same run with a sync of 0 s, the most it can give", lambda inputs: replace(inputs, sync_s=0 * inputs.sync_s, load_s=0.0)
         ),
     ),
     Rule(
         "switching_share",
         "Co-located stages move weights and state out of each other's way: where that is slow, give generation devices of its own",
-        "share of the step in offload and onload",
+        "median share of a step in offload and onload",
         0.1,
         lambda facts: facts.share("offload", "onload"),
-        lambda facts: facts.moved("one_step_off"),
+        _apart,
     ),
     Rule(
         "reward_on_the_critical_path",
         "A verifier works on the host: score samples as they end, so that no device waits for it",
-        "share of the step in reward",
+        "median share of a step in reward",
         0.05,
         lambda facts: facts.share("reward"),
         lambda facts: _without(facts, "the same run with rewards hidden behind generation, the most it can give", "reward"),
@@ -307,7 +328,7 @@ RULES = (
     Rule(
         "recomputed_log_probs",
         "With one update per step the old log-probs are the policy's own: their recomputation is a forward that can be spared",
-        "share of the step in old log-probs, with one update per step",
+        "median share of a step in old log-probs, with one update per step",
         0.05,
         _recomputed,
         lambda facts: _without(facts, "the same run without old log-probs", "old_logprob"),
@@ -315,9 +336,9 @@ RULES = (
     Rule(
         "waiting_driver",
         "A driver that polls for finished work adds its interval to every step",
-        "share of the step in which the driver waits and nothing runs",
+        "median share of a step in which the driver waits and nothing runs",
         0.1,
-        lambda facts: facts.share("wait"),
+        _waits,
         _waited,
     ),
     Rule(

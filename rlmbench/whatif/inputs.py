@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from rlmbench.costmodel.stages import devices_held
 from rlmbench.errors import UserError
 from rlmbench.metrics.idle import sample_intervals
 from rlmbench.metrics.work import unique_samples
 from rlmbench.records.clocks import clock_offsets_ns
+from rlmbench.whatif.asynchronous import WAITED, Floats, taken_apart
 
 if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
     from rlmbench.records import Run
     from rlmbench.whatif.assumptions import Assumptions
-
-Floats = npt.NDArray[np.float64]
 
 ON_DEVICES = ("reference_logprob", "old_logprob", "values")
 """Parts of assessment that are a model's work; reward and advantage are the host's and take as long on any number of devices."""
@@ -45,10 +45,10 @@ class Decode:
     is_static: bool
     source: str
 
-    def seconds(self, lengths: npt.NDArray[np.int64], replicas: int) -> float:
-        """One batch over `replicas` that share its tokens evenly."""
+    def seconds(self, lengths: npt.NDArray[np.int64], replicas: int, *, refilled: bool = False) -> float:
+        """One batch over `replicas` that share its tokens evenly. `refilled`: it waits for its mean response, not for its longest."""
         work = _work(lengths, self.is_static) / replicas
-        return self.latency_s * float(lengths.max()) + self.token_s * work + self.sample_s * len(lengths) / replicas
+        return self.latency_s * _awaited(lengths, refilled) + self.token_s * work + self.sample_s * len(lengths) / replicas
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class Inputs:
     `training_devices` are the same ones where `mode` is colocated. `tensor`: devices of one rollout replica. `other_s`: what is no
     stage below (data, bookkeeping, waiting, unattributed), kept on the critical path. `peak_bytes`: stage -> highest memory of a process.
     `updates_beside`: actor and critic were updated at the same time, each by processes of its own.
+
+    Of a run whose rollouts ran ahead (`ahead`), `staleness` versions at most: `generation_s` and `load_s`, in which they take up new
+    weights, are the rollouts' own; everything else is the trainers', without what they awaited of the rollouts; `idle_s` is the part of
+    `other_s` in which the driver waited and nothing ran. `refilled`, `sync_pauses`: as `rlmbench.whatif.asynchronous` found.
     """
 
     mode: str
@@ -81,6 +85,12 @@ class Inputs:
     engine_known: str = "assumed"
     updates_beside: bool = False
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    ahead: bool = False
+    staleness: int = 0
+    load_s: float = 0.0
+    idle_s: Floats | None = None
+    refilled: bool = False
+    sync_pauses: bool | None = None
 
     @property
     def samples(self) -> int:
@@ -102,58 +112,62 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     """The measured steps of `run`.
 
     Raises:
-        UserError: nothing was measured, generation ran ahead of training, so that the stages of a step overlap, or replicas do not fit.
+        UserError: nothing was measured, replicas do not fit, or the record of an asynchronous run does not tell generation from training.
     """
     placement = run.experiment.placement
-    if placement.mode == "async":
-        raise UserError(
-            f"{run.id}: generation ran ahead of training, so its steps do not tell what generation takes; give a colocated or disaggregated run"
-        )
     steps = [step for step in summary.steps if step.excluded is None]
-    if not steps or not summary.stages_s.get("generation") or summary.lengths is None:
+    ran_ahead = placement.mode == "async"
+    if not steps or summary.lengths is None or not (ran_ahead or summary.stages_s.get("generation")):
         raise UserError(f"{run.id}: no measured step with a generation stage; nothing to predict from")
     if "actor_update" not in summary.stages_s:
         raise UserError(f"{run.id}: no measured step with an update of the policy; nothing to predict from")
 
-    training_devices = run.experiment.devices - placement.rollout_devices
+    held = devices_held(run.experiment, run.manifest.traits)
+    training_devices = held - placement.rollout_devices
     rollout_devices, tensor = placement.rollout_devices or training_devices, run.experiment.parallelism.rollout_tensor
     if rollout_devices % tensor:
         raise UserError(
             f"{run.id}: its {rollout_devices} rollout devices are no whole number of replicas of {tensor}; it cannot be simulated"
         )
+    numbers = [step.step for step in steps]
+    driver = summary_driver(run)
+    apart = taken_apart(run, driver, numbers) if ran_ahead else None
+    none = np.zeros(len(steps))
 
     def seconds(*stages: str) -> Floats:
+        if apart:
+            return apart.seconds(*stages)
         return np.array([sum(step.stages_s.get(stage, 0.0) for stage in stages) for step in steps])
 
     step_s = np.array([step.step_s for step in steps])
-    assessment = {role: seconds(role) for role in (*ON_DEVICES, *ON_HOST) if role in summary.stages_s}
+    assessment = {
+        role: found for role in (*ON_DEVICES, *ON_HOST) if role in summary.stages_s and ((found := seconds(role)).any() or not apart)
+    }
     training = {role: seconds(role) for role in UPDATES if role in summary.stages_s}
-    generation, sync, switch = seconds("generation"), seconds("weight_sync"), seconds("offload", "onload")
-    if placement.mode == "disaggregated":  # nobody makes way for another there: what is moved all the same stays with the rest
-        switch = np.zeros(len(steps))
-    named = generation + sync + switch + sum(assessment.values(), np.zeros(len(steps))) + sum(training.values(), np.zeros(len(steps)))
+    sync, switch = seconds("weight_sync"), seconds("offload", "onload")
+    generation = apart.generation_s if apart else seconds("generation")
+    if placement.mode != "colocated":  # nobody makes way for another there: what is moved all the same stays with the rest
+        switch = none
+    awaited = seconds(WAITED) if apart else generation
+    named = awaited + sync + switch + sum(assessment.values(), none) + sum(training.values(), none)
     # Stages that ran at once are counted twice by their sum: the updates of actor and critic, or reward beside generation.
-    overlap = np.array([step.overlap_s for step in steps])
-    shorter = np.minimum.reduce(list(training.values())) if len(training) > 1 else np.zeros(len(steps))
+    overlap = np.array([step.overlap_ns / 1e9 for step in apart.breakdown] if apart else [step.overlap_s for step in steps])
+    shorter = np.minimum.reduce(list(training.values())) if len(training) > 1 else none
     beside = bool(shorter.any() and (overlap > shorter / 2).all())
     if beside:
         named = named - overlap
-    elif "reward" in assessment:  # scored beside generation: only the rest of it is on the critical path
+    elif "reward" in assessment and not apart:  # scored beside generation: only the rest of it is on the critical path
         hidden = np.minimum(assessment["reward"], overlap)
         assessment["reward"] = assessment["reward"] - hidden
         named = named - hidden
-    numbers = [step.step for step in steps]
     lengths = response_lengths(run, numbers)
-    intervals = sample_intervals(run.spans, clock_offsets_ns(run.processes, summary_driver(run)), numbers)
-    ends = tuple(
-        np.sort([end - min(start for start, _ in of_step) for _, end in of_step]) / 1e9 for of_step in intervals.values() if of_step
-    )
-    recorded = len(ends) == len(lengths) and all(len(mine) == len(theirs) for mine, theirs in zip(ends, lengths, strict=True))
-    engine = any(spans == "engine" for spans in run.processes["role"]) or recorded
+    ends = apart.sample_ends if apart else _ends_in_turn(run, driver, numbers)
+    recorded = ends is not None and all(len(mine) == len(theirs) for mine, theirs in zip(ends, lengths, strict=True))
+    engine = any(spans == "engine" for spans in run.processes["role"]) or recorded or ran_ahead
     micro = [step.micro_batches for step in steps if step.micro_batches]
     return Inputs(
-        mode=placement.mode,
-        devices=run.experiment.devices,
+        mode=("one_step_off" if apart.meets and placement.max_staleness == 1 else "bounded_asynchrony") if apart else placement.mode,
+        devices=held,
         rollout_devices=rollout_devices,
         training_devices=training_devices,
         step_s=step_s,
@@ -166,7 +180,7 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         other_s=np.maximum(step_s - named, 0.0),
         prompt_tokens=float(np.mean([step.prompt_tokens or 0 for step in steps])),
         tensor=tensor,
-        micro_batches=max(float(np.mean(micro)) / training_devices, 1.0) if micro else 1.0,
+        micro_batches=max(float(np.mean(micro)) / (run.experiment.devices - placement.rollout_devices), 1.0) if micro else 1.0,
         sample_ends=ends if recorded else None,
         is_static=not engine,
         updates_beside=beside,
@@ -174,7 +188,21 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         if engine
         else "neither was recorded: the trainer's own generate",
         peak_bytes=_peaks(summary),
+        ahead=ran_ahead,
+        staleness=placement.max_staleness if ran_ahead else 0,
+        load_s=apart.load_s if apart else 0.0,
+        idle_s=seconds("wait"),
+        refilled=apart.refilled if apart else False,
+        sync_pauses=apart.pauses if apart else None,
     )
+
+
+def _ends_in_turn(run: Run, driver: str, numbers: Sequence[int]) -> tuple[Floats, ...] | None:
+    """Each step's samples by when they ended, from the begin of its first; None where some step recorded none."""
+    intervals = sample_intervals(run.spans, clock_offsets_ns(run.processes, driver), numbers).values()
+    if not all(intervals):
+        return None
+    return tuple(np.sort([end - min(start for start, _ in of_step) for _, end in of_step]) / 1e9 for of_step in intervals)
 
 
 def response_lengths(run: Run, numbers: Sequence[int]) -> tuple[npt.NDArray[np.int64], ...]:
@@ -254,11 +282,16 @@ def decode_cost(inputs: Inputs, assumptions: Assumptions) -> Decode:
         if fitted is not None:
             return fitted
     share = UNKNOWN_LATENCY_SHARE if assumptions.latency_share is None else assumptions.latency_share
-    longest = float(np.mean([lengths.max() for lengths in inputs.lengths]))
+    longest = float(np.mean([_awaited(lengths, inputs.refilled) for lengths in inputs.lengths]))
     work = float(np.mean([_work(lengths, static) for lengths in inputs.lengths])) / inputs.replicas
     seconds = float(inputs.generation_s.mean())
     said = "set" if assumptions.latency_share is not None else "assumed, since the run did not record each sample's end"
     return Decode(share * seconds / longest, (1 - share) * seconds / work, 0.0, static, f"latency_share {share:g}, {said}")
+
+
+def _awaited(lengths: npt.NDArray[np.int64], refilled: bool) -> float:
+    """The response that a replica waits for: its longest, or the mean where it takes a new prompt when one ends."""
+    return float(lengths.mean() if refilled else lengths.max())
 
 
 def _work(lengths: npt.NDArray[np.int64], static: bool) -> int:

@@ -26,7 +26,8 @@ def device_memory(run: Run, inputs: Inputs, mode: str, layout: Layout) -> dict[s
         return {}
     is_split = MODES[mode].is_split
     split, place = run.experiment.parallelism, run.experiment.placement
-    ranks = max(layout.training // (split.tensor * split.pipeline * split.context), 1)
+    groups = 2 if is_split and "critic_devices" in run.manifest.traits else 1  # actor's and critic's
+    ranks = max(layout.training // (groups * split.tensor * split.pipeline * split.context), 1)
     experiment = run.experiment.model_copy(
         update={
             "parallelism": split.model_copy(update={"data": ranks, "rollout_tensor": layout.tensor}),

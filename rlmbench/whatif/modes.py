@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from rlmbench.errors import UserError
 from rlmbench.whatif.assumptions import Assumptions
-from rlmbench.whatif.inputs import ON_DEVICES, ON_HOST, Decode, Floats, Inputs, decode_cost
+from rlmbench.whatif.asynchronous import Floats
+from rlmbench.whatif.inputs import ON_DEVICES, ON_HOST, Decode, Inputs, decode_cost
 
 Lengths = npt.NDArray[np.int32]
 MODELLED = "cost model"
@@ -108,16 +109,24 @@ class Drawn:
         With `refill` no replica waits for the longest response of a batch: a batch takes what its tokens take at a steady number of
         responses in flight, which is the longest response replaced by the mean one.
         """
-        replicas, cost = layout.replicas, self.decode
         faster = 1.0 if layout.tensor == self.inputs.tensor else layout.tensor / self.inputs.tensor * self.assumptions.tensor_efficiency
-        vary = self.measured(self._generation_factors)
-        samples = self.lengths.shape[1]
+        scale = self._generation_factors / faster
         if refill:
-            in_flight = max(samples / replicas, 1.0)
-            total = self.lengths.sum(axis=1, dtype=np.float64)
-            each = total / (replicas * in_flight) * (cost.latency_s + cost.token_s * in_flight) + cost.sample_s * samples / replicas
-            each = each * vary / faster
+            each = self._steady(layout.replicas) * scale
             return each, each
+        busy = self._dealt(layout.replicas) * scale[:, None]
+        return busy.max(axis=1), busy.sum(axis=1) / layout.replicas
+
+    def _steady(self, replicas: int) -> Floats:
+        """What each drawn step takes of a replica that takes a new prompt when a response ends, by the decode cost."""
+        cost, samples = self.decode, self.lengths.shape[1]
+        in_flight = max(samples / replicas, 1.0)
+        total = self.lengths.sum(axis=1, dtype=np.float64)
+        return total / (replicas * in_flight) * (cost.latency_s + cost.token_s * in_flight) + cost.sample_s * samples / replicas
+
+    def _dealt(self, replicas: int) -> Floats:
+        """What each drawn step, by rows, takes of each replica that gets a sample, by the decode cost."""
+        cost, samples = self.decode, self.lengths.shape[1]
         used = min(replicas, samples)  # the others get no sample
         columns = -(-samples // used)
         padded = np.zeros((self.lengths.shape[0], columns * used), dtype=np.int32)
@@ -126,13 +135,20 @@ class Drawn:
         longest = of_replica.max(axis=1)
         count = np.full(used, columns) - (np.arange(used) >= samples - (columns - 1) * used)
         work = longest * count if cost.is_static else of_replica.sum(axis=1)
-        busy = (cost.latency_s * longest + cost.token_s * work + cost.sample_s * count) * vary[:, None] / faster
-        return busy.max(axis=1), busy.sum(axis=1) / replicas
+        seconds: Floats = cost.latency_s * longest + cost.token_s * work + cost.sample_s * count
+        return seconds
 
     @cached_property
     def _generation_factors(self) -> Floats:
-        """Each measured generation over what the decode cost explains of it, on the measured replicas."""
-        return self.inputs.generation_s / np.array([self.decode.seconds(lengths, self.inputs.replicas) for lengths in self.inputs.lengths])
+        """For each drawn step the measured generation over what the decode cost makes of it on the measured replicas, in the mean over its
+        dealings: so the measured layout takes what it took, whatever the cost does not explain.
+        """
+        inputs = self.inputs
+        own = self._steady(inputs.replicas) if inputs.refilled else self._dealt(inputs.replicas).max(axis=1)
+        drawn = np.bincount(self.picked, minlength=len(inputs.generation_s))
+        explained = np.bincount(self.picked, own, minlength=len(inputs.generation_s))
+        factors = inputs.generation_s * drawn / np.where(drawn, explained, 1.0)
+        return factors[self.picked] if self.assumptions.variation else np.full(len(self.picked), float(factors[drawn > 0].mean()))
 
     def assessment(self, devices: int, roles: tuple[str, ...] = (*ON_DEVICES, *ON_HOST)) -> Floats:
         """Seconds of the `roles` on `devices`, in turn; with roles apart the longest of those on devices, as they were measured."""
@@ -160,6 +176,21 @@ class Drawn:
         given = self.assumptions.sync_s
         seconds = self.measured(self.inputs.sync_s) if given is None else np.full(len(self.picked), given)
         return seconds * (layout.replicas / self.inputs.replicas) ** self.assumptions.sync_replica_exponent
+
+    def load(self) -> float:
+        """Seconds in which rollouts of their own take up new weights, beside the trainers; part of `sync_s` where that is given."""
+        return self.inputs.load_s if self.assumptions.sync_s is None else 0.0
+
+    def refills(self) -> bool:
+        """Whether an asynchronous replica takes a new prompt when a response ends: as set, else as in the run, else yes."""
+        given = self.assumptions.rollout_refill
+        wanted = (self.inputs.refilled if self.inputs.ahead else True) if given is None else given
+        return wanted and not self.decode.is_static
+
+    def sync_pauses(self) -> bool:
+        """Whether a sync lengthens the generation it falls into: as set, else as in the run, else yes."""
+        given = self.assumptions.sync_pauses_rollout
+        return self.inputs.sync_pauses is not False if given is None else given
 
     def switch(self) -> Floats:
         return self.measured(self.inputs.switch_s)
@@ -231,9 +262,8 @@ def _in_turn(drawn: Drawn, layout: Layout, *, inter: bool, intra: bool) -> Simul
     generation, busy = drawn.generation(layout)
     assessment, training = drawn.assessment(layout.training), drawn.training(layout.training, fused=intra)
     rollout = drawn.fuse(generation, assessment) if inter else generation + assessment
-    return Simulated(
-        rollout + training + drawn.sync(layout) + drawn.other(), {"rollout": busy, "training": assessment + training}, _fresh(drawn)
-    )
+    step = rollout + training + drawn.sync(layout) + drawn.load() + drawn.other()
+    return Simulated(step, {"rollout": busy, "training": assessment + training}, _fresh(drawn))
 
 
 def _disaggregated(drawn: Drawn, layout: Layout) -> Simulated:
@@ -253,10 +283,12 @@ def _stage_fusion(drawn: Drawn, layout: Layout) -> Simulated:
 
 
 def _one_step_off(drawn: Drawn, layout: Layout) -> Simulated:
-    """While batch k is assessed and trained, batch k + 1 is generated; both sides meet for the sync."""
+    """While batch k is assessed and trained, batch k + 1 is generated; both sides meet for the sync. What else a step holds is the trainer's
+    where the run tells so, which one that ran in turn does not."""
     generation, busy = drawn.generation(layout)
     work = drawn.assessment(layout.training) + drawn.training(layout.training)
-    step = np.maximum(np.roll(generation, -1), work) + drawn.sync(layout) + drawn.other()
+    beside, after = (drawn.other(), 0.0) if drawn.inputs.ahead else (0.0, drawn.other())
+    step = np.maximum(np.roll(generation, -1) + drawn.load(), work + beside) + drawn.sync(layout) + after
     return Simulated(step, {"rollout": np.roll(busy, -1), "training": work}, _fresh(drawn) + 1)
 
 
@@ -271,20 +303,23 @@ def _combined(drawn: Drawn, layout: Layout) -> Simulated:
 def _asynchronous(drawn: Drawn, layout: Layout, *, fused: bool) -> Simulated:
     """Rollouts run ahead. Batch k may begin once version k - 1 - staleness is published, and is trained to make version k."""
     assume = drawn.assumptions
-    generation, busy = drawn.generation(layout, refill=assume.rollout_refill and layout.staleness > 0)
+    generation, busy = drawn.generation(layout, refill=drawn.refills() and layout.staleness > 0)
     assessment, training = drawn.assessment(layout.training), drawn.training(layout.training)
     other, sync = drawn.other(), drawn.sync(layout)
     beside = assume.assessment_beside_rollout or fused
     rollout = (drawn.fuse(generation, assessment) if fused else generation + assessment) if beside else generation
     train = training if beside else assessment + training
+    load, pauses = drawn.load(), drawn.sync_pauses()
     published = [0.0]  # published[v]: when version v reached the rollouts; version 0 are the first weights
     staleness = []
+    loaded = 0
     rollout_free = trainer_free = 0.0
     for batch, (rollout_s, train_s, sync_s, other_s) in enumerate(zip(rollout, train, sync, other, strict=True), start=1):
         begin = max(rollout_free, published[max(batch - 1 - layout.staleness, 0)])
         version = int(np.searchsorted(published, begin, side="right")) - 1
-        end = begin + rollout_s
-        if assume.sync_pauses_rollout:
+        end = begin + rollout_s + (load if version > loaded else 0.0)
+        loaded = version
+        if pauses:
             for later in range(version + 1, batch):
                 if published[later] - sync[later - 1] < end:
                     end += sync[later - 1]
@@ -343,7 +378,7 @@ def predict(drawn: Drawn, mode: str, layout: Layout) -> Prediction:
     kind = MODES[mode]
     check_layout(kind, layout)
     simulated = kind.simulate(drawn, layout)
-    fill = min(layout.staleness + 2, len(simulated.step_s) // 2) if kind.is_split else 0
+    fill = min(layout.staleness + 2, len(simulated.step_s) // 2) if simulated.staleness.any() else 0
     step, staleness = simulated.step_s[fill:], simulated.staleness[fill:]
     mean = float(step.mean())
     p50, p90, p99 = (float(value) for value in np.percentile(step, [50, 90, 99]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError, did_you_mean
@@ -37,7 +36,8 @@ class Question:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The predictions for one run. `replay` is the model's own word on the run as it was: it must give the run back.
+    """The predictions for one run. `replay` is the model's own word on the run as it was: of a run in turn it must give it back; of one whose
+    rollouts ran ahead (`measured_ahead`) it follows from each role's own seconds, so that its error is the schedule's.
 
     `impossible`: mode -> why the run cannot tell about it. `best`: the fastest of the predictions' modes.
     """
@@ -45,6 +45,7 @@ class WhatIf:
     run: str
     framework: str
     measured_mode: str
+    measured_ahead: bool
     measured_devices: int
     measured_steps: int
     measured_step_s: float
@@ -67,14 +68,17 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
     for mode in question.modes:
         if mode not in MODES:
             raise UserError(f"--mode {mode}: unknown mode{did_you_mean(mode, MODES)}; modes are {', '.join(MODES)}")
+    staleness = max(run.experiment.placement.max_staleness, 1) if question.staleness is None else question.staleness
+    enough = 2 * (staleness + 2)
+    if question.staleness is not None and enough > question.steps:
+        raise UserError(f"--staleness {staleness}: so many steps only fill the pipeline; simulate --steps {enough} or more")
     inputs = inputs_from_run(run, summary)
-    drawn = draw(inputs, question.assumptions, question.steps, question.seed)
+    drawn = draw(inputs, question.assumptions, max(question.steps, enough), question.seed)
     tensor = question.tensor or inputs.tensor
     devices = question.devices or (sum(question.split) if question.split else max(inputs.devices, 2))
-    staleness = max(run.experiment.placement.max_staleness, 1) if question.staleness is None else question.staleness
     predictions: list[Prediction] = []
     impossible: dict[str, str] = {}
-    for mode in question.modes or MODES:
+    for mode in dict.fromkeys(question.modes or MODES):
         try:
             found = _predicted(drawn, mode, Layout(devices, devices, devices, staleness, tensor), question.split)
             modelled = device_memory(run, inputs, mode, found.layout)
@@ -83,11 +87,14 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
             if question.modes:
                 raise
             impossible[mode] = str(error).removeprefix(f"{mode}: ")
+    if not predictions:
+        raise UserError(f"no mode can be simulated: {'; '.join(dict.fromkeys(impossible.values()))}")
     best = min(predictions, key=lambda one: one.step_s, default=None)
     return WhatIf(
         run=run.id,
         framework=run.manifest.framework,
         measured_mode=inputs.mode,
+        measured_ahead=inputs.ahead,
         measured_devices=inputs.devices,
         measured_steps=len(inputs.step_s),
         measured_step_s=float(inputs.step_s.mean()),
@@ -98,14 +105,18 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
         impossible=impossible,
         best=best.mode if best else None,
         assumptions=tuple(question.assumptions.stated()),
-        notes=tuple(_notes(inputs)),
+        notes=tuple(_notes(inputs, summary)),
     )
 
 
 def replay(drawn: Drawn) -> Prediction:
     """The run's own mode on its own devices."""
-    inputs = drawn.inputs
-    return predict(drawn, inputs.mode, Layout(inputs.devices, inputs.rollout_devices, inputs.training_devices, 0, inputs.tensor))
+    return predict(drawn, drawn.inputs.mode, own_layout(drawn.inputs))
+
+
+def own_layout(inputs: Inputs) -> Layout:
+    """The run's own devices."""
+    return Layout(inputs.devices, inputs.rollout_devices, inputs.training_devices, inputs.staleness, inputs.tensor)
 
 
 def _predicted(drawn: Drawn, mode: str, whole: Layout, split: tuple[int, int] | None) -> Prediction:
@@ -113,14 +124,22 @@ def _predicted(drawn: Drawn, mode: str, whole: Layout, split: tuple[int, int] | 
         return predict(drawn, mode, whole)
     if split:
         return predict(drawn, mode, Layout(whole.devices, *split, whole.staleness, whole.tensor))
-    if whole.devices < 2:
-        raise UserError(f"{mode}: two groups need at least two devices, not {whole.devices}; give --devices")
+    if whole.devices <= whole.tensor:
+        least = "two devices" if whole.tensor == 1 else f"{whole.tensor + 1} devices (one replica, and one that trains)"
+        raise UserError(f"{mode}: two groups need at least {least}, not {whole.devices}; give --devices")
     return best_split(drawn, mode, whole)
 
 
-def _notes(inputs: Inputs) -> list[str]:
+def _notes(inputs: Inputs, summary: RunSummary) -> list[str]:
     notes = []
-    if not inputs.sync_s.any():
+    if summary.status != "ok":
+        why = f" ({summary.failure_class})" if summary.failure_class else ""
+        notes.append(f"the run did not end well: {summary.status}{why}; this is what follows from the steps that it finished, right or not")
+    if summary.run_pass != "measure":
+        notes.append("torch.profiler slowed this run: its seconds are no measurement; give the run that it was made beside")
+    if inputs.ahead:
+        notes += _of_a_run_ahead(inputs)
+    if not inputs.sync_s.any() and not inputs.load_s:
         notes.append(
             "the run recorded no weight sync (its rollouts share the trainer's weights): 0 s are taken for it unless sync_s is set"
         )
@@ -134,14 +153,16 @@ def _notes(inputs: Inputs) -> list[str]:
     return notes
 
 
-def document(found: Sequence[WhatIf]) -> dict[str, Any]:
-    """The JSON object of `--json`: the fields of `WhatIf` and `Prediction`; infinity, which JSON lacks, as text."""
-    return {"schema_version": 1, "whatif": [_plain(asdict(one)) for one in found]}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def _of_a_run_ahead(inputs: Inputs) -> list[str]:
+    """How it ran, by its record; and whether its measured steps can go on like that."""
+    syncs = {None: "no sync met a generation", False: "generation went on beside the syncs", True: "syncs stopped generation"}
+    met = "both sides met for each sync" if inputs.mode == "one_step_off" else syncs[inputs.sync_pauses]
+    batches = "a replica took a new prompt when a response ended" if inputs.refilled else "a replica ended a batch before it began the next"
+    notes = [f"generation ran ahead: its seconds are the rollout processes' own, the other stages' the trainers'; {met}, and {batches}"]
+    rollout_s, step_s = float(inputs.generation_s.mean()) + inputs.load_s, float(inputs.step_s.mean())
+    if rollout_s > 1.02 * step_s:
+        notes.append(
+            f"the measured steps used up batches that were generated before: rollouts take {rollout_s:.3g} s for a batch, these steps took "
+            f"{step_s:.3g} s; over more steps the rollouts decide, and the model gives that"
+        )
+    return notes

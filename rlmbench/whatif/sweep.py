@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlmbench.costmodel import work
-from rlmbench.costmodel.stages import StageWork, setup_of, stage_work
+from rlmbench.costmodel.stages import StageWork, devices_held, setup_of, stage_work
 from rlmbench.errors import UserError
 from rlmbench.metrics.efficiency import step_lengths
 from rlmbench.metrics.work import unique_samples
 from rlmbench.records.vocabulary import STAGE_GROUPS
 from rlmbench.whatif.assumptions import Assumptions
-from rlmbench.whatif.inputs import ON_DEVICES, Decode, Floats, Inputs, decode_cost, inputs_from_run, response_lengths
+from rlmbench.whatif.asynchronous import Floats
+from rlmbench.whatif.inputs import ON_DEVICES, Decode, Inputs, decode_cost, inputs_from_run, response_lengths
 from rlmbench.whatif.modes import Layout, draw, predict
 from rlmbench.workload.shapes import SHAPES
 
@@ -137,8 +138,9 @@ def _predicted(one: _Measured, first: _Measured) -> dict[str, float]:
         return {}
     drawn = replace(draw(inputs, Assumptions(), STEPS), decode=cost)
     place, tensor = experiment.placement, experiment.parallelism.rollout_tensor
-    training = experiment.devices - place.rollout_devices
-    layout = Layout(experiment.devices, place.rollout_devices or training, training, place.max_staleness, tensor)
+    held = devices_held(experiment, one.run.manifest.traits)
+    training = held - place.rollout_devices
+    layout = Layout(held, place.rollout_devices or training, training, place.max_staleness, tensor)
     try:
         found = predict(drawn, MODES[place.mode], layout)
     except UserError:
@@ -157,7 +159,9 @@ def _with_other_work(base: Inputs, one: _Measured, first: _Measured) -> tuple[In
     mine, theirs = _stage_work(one), _stage_work(first)
     cost = decode_cost(base, Assumptions())
     # A fitted cost need not meet the mean generation: here its ratios count, on the level that was measured.
-    level = float(base.generation_s.mean()) / fmean(cost.seconds(of_step, base.replicas) for of_step in base.lengths)
+    level = float(base.generation_s.mean()) / fmean(
+        cost.seconds(of_step, base.replicas, refilled=base.refilled) for of_step in base.lengths
+    )
 
     def everywhere(seconds: Floats, times: float = 1.0) -> Floats:
         return np.full(len(lengths), float(seconds.mean()) * times)
@@ -170,7 +174,7 @@ def _with_other_work(base: Inputs, one: _Measured, first: _Measured) -> tuple[In
         base,
         step_s=everywhere(base.step_s),
         lengths=lengths,
-        generation_s=np.array([level * cost.seconds(of_step, base.replicas) for of_step in lengths]),
+        generation_s=np.array([level * cost.seconds(of_step, base.replicas, refilled=base.refilled) for of_step in lengths]),
         assessment_s={
             role: everywhere(seconds, ratio("assessment") if role in ON_DEVICES else 1.0) for role, seconds in base.assessment_s.items()
         },

@@ -140,22 +140,23 @@ def varying(steps: int, seed: int, **settings_: float) -> Drawn:
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2, 5])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_bounded_asynchrony_against_an_event_queue(staleness: int, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "load_s"), [(0, 0.0), (1, 0.0), (2, 0.4)])
+def test_bounded_asynchrony_against_an_event_queue(staleness: int, seed: int, load_s: float) -> None:
     """The recurrence gives the very publication times of a simulation with an event queue, a buffer and a version counter."""
     drawn = varying(40, seed, sync_pauses_rollout=False, rollout_refill=False, assessment_beside_rollout=True)
+    drawn = replace(drawn, inputs=replace(drawn.inputs, load_s=load_s))
     layout = Layout(4, 2, 2, staleness)
     rollout = drawn.generation(layout)[0] + drawn.assessment(2)
     train = drawn.training(2) + drawn.sync(layout) + drawn.other()
     simulated = MODES["bounded_asynchrony"].simulate(drawn, layout)
-    published, stale = events(rollout.tolist(), train.tolist(), staleness)
+    published, stale = events(rollout.tolist(), train.tolist(), staleness, load_s)
     assert np.cumsum(simulated.step_s) == pytest.approx(published)
     assert simulated.staleness.tolist() == stale
     assert max(stale) <= staleness
 
 
-def events(rollout: list[float], train: list[float], bound: int) -> tuple[list[float], list[int]]:
-    """Publication times and each batch's staleness, by an event queue: two workers, a buffer, a version."""
+def events(rollout: list[float], train: list[float], bound: int, load_s: float) -> tuple[list[float], list[int]]:
+    """Publication times and each batch's staleness, by an event queue: two workers, a buffer, a version, which takes `load_s` to take up."""
     queue: list[tuple[float, int, str]] = []
     buffer: list[int] = []
     published: list[float] = []
@@ -165,7 +166,8 @@ def events(rollout: list[float], train: list[float], bound: int) -> tuple[list[f
     while len(published) < len(train):
         if not rolling and len(began_with) < len(rollout) and len(began_with) - len(published) <= bound:
             rolling = True
-            heapq.heappush(queue, (now + rollout[len(began_with)], 1, "generated"))
+            is_new = len(published) > (began_with[-1] if began_with else 0)
+            heapq.heappush(queue, (now + rollout[len(began_with)] + load_s * is_new, 1, "generated"))
             began_with.append(len(published))
         if not training and buffer:
             training = True
@@ -202,6 +204,17 @@ def test_the_longest_response_is_a_floor_for_any_number_of_devices() -> None:
     assert end[0] == pytest.approx(5 + 5 * 1000 / 1990)
 
 
+def test_replicas_with_unequal_shares_take_on_average_what_was_measured() -> None:
+    """Four replicas, responses of all lengths, each step drawn ten times and dealt anew: the longest replica's mean is the measured seconds."""
+    drawn = varying(60, 5, latency_share=0.2)
+    end, busy = drawn.generation(Layout(4, 4, 4))
+    for step, seconds in enumerate(drawn.inputs.generation_s):
+        assert end[drawn.picked == step].mean() == pytest.approx(seconds)
+    assert (busy < end).all()
+    halved, _ = drawn.generation(Layout(8, 8, 8))
+    assert (end / 2 < halved).all() and halved.mean() < end.mean()
+
+
 def test_refill_replaces_the_longest_response_by_the_mean() -> None:
     inputs = replace(fixed_inputs(10, {}, {}, devices=1, samples=4), lengths=(np.array([10, 10, 20, 40]),))
     drawn = replace(draw(inputs, Assumptions(latency_share=0.5), 1), lengths=np.array([[10, 10, 20, 40]], dtype=np.int32))
@@ -214,6 +227,10 @@ def test_a_static_batch_computes_until_its_longest_has_ended() -> None:
     static = decode_cost(inputs, Assumptions(rollout_engine="static", latency_share=0.0))
     assert static.token_s == pytest.approx(10 / (4 * 40))
     assert decode_cost(inputs, Assumptions(latency_share=0.0)).token_s == pytest.approx(10 / 80)
+    # So it takes no new prompt when a response ends, whatever is asked for: 10 s for the batch, not 10 x 80 / 160.
+    apart = replace(inputs, devices=2, training_s={"actor_update": np.array([1.0])})
+    asked = Assumptions(rollout_engine="static", latency_share=0.0, rollout_refill=True)
+    assert step_s(apart, "bounded_asynchrony", Layout(2, 1, 1), asked) == pytest.approx(10)
 
 
 def test_decode_cost_is_found_from_when_samples_end() -> None:
