@@ -9,6 +9,12 @@ from __future__ import annotations
 from rlmbench.experiment import Algorithm, Experiment
 
 
+def own_critic_devices(experiment: Experiment) -> bool:
+    """Whether the critic shares no device: ``train_ppo_ray.py`` drops the placement group of actor and reference before it makes the critic,
+    but for ``--train.colocate_all``, which is what co-located and asynchronous runs have."""
+    return experiment.placement.mode == "disaggregated" and experiment.optimization.critic is not None
+
+
 def traits(experiment: Experiment) -> dict[str, str]:
     """Name -> how."""
     opt = experiment.optimization
@@ -37,4 +43,6 @@ def traits(experiment: Experiment) -> dict[str, str]:
     if opt.critic:
         found["critic_update"] = "separate from the policy"
         found["critic_tokens"] = "as many as the response"
+        if own_critic_devices(experiment):
+            found["critic_devices"] = "its own, as many as the actor's"
     return found

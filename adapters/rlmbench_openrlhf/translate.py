@@ -11,7 +11,7 @@ from typing import Any
 from rlmbench.adapter import Translation
 from rlmbench.experiment import Algorithm, Experiment
 from rlmbench.ledger import Ledger
-from rlmbench_openrlhf.traits import traits
+from rlmbench_openrlhf.traits import own_critic_devices, traits
 from rlmbench_openrlhf.untested import untested
 
 AGGREGATIONS = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
@@ -55,8 +55,7 @@ def ray_devices(experiment: Experiment) -> int:
     Actor and reference share theirs. A critic shares them too, but for disaggregated placement, where it has its own.
     """
     ranks = training_ranks(experiment)
-    own_critic = experiment.placement.mode == "disaggregated" and experiment.optimization.critic is not None
-    return ranks + experiment.placement.rollout_devices + (ranks if own_critic else 0)
+    return ranks + experiment.placement.rollout_devices + (ranks if own_critic_devices(experiment) else 0)
 
 
 def _algorithm(ledger: Ledger, experiment: Experiment) -> None:

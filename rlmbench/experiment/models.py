@@ -278,7 +278,10 @@ class Experiment(Strict):
 
     @property
     def devices(self) -> int:
-        """Devices the run holds: training ranks (all model-parallel degrees) plus rollout devices of their own."""
+        """Devices that the experiment asks for: training ranks (all model-parallel degrees) plus rollout devices of their own.
+
+        What a framework holds besides (OpenRLHF's critic, disaggregated) is in `rlmbench.costmodel.stages.devices_held`.
+        """
         p = self.parallelism
         return p.data * p.tensor * p.pipeline * p.context + self.placement.rollout_devices
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -105,7 +106,7 @@ def parse(text: str, place: str) -> Document:
         UserError: not YAML, or not plain data.
     """
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = _composed(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{place}:{line}: not valid YAML: {_explain(error)}") from error
@@ -116,6 +117,12 @@ def parse(text: str, place: str) -> Document:
         raise UserError(f"{place}: is empty")
     walk = _Walk(place)
     return Document(walk.value(node, ()), walk.lines)
+
+
+@lru_cache(maxsize=32)
+def _composed(text: str) -> yaml.Node | None:
+    """The nodes of `text`, which nobody changes; a suite is read several times on the way to its runs, and composing takes nearly all of that."""
+    return yaml.compose(text, Loader=_Loader)
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:

@@ -9,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from rlmbench.adapter import Fidelity, RunInputs
+from rlmbench.cli.main import main
+from rlmbench.costmodel.stages import devices_held, setup_of
 from rlmbench.experiment.load import suite_files
 from rlmbench.ledger import missing
 from rlmbench_openrlhf import adapter
@@ -140,6 +142,49 @@ def test_a_critic_apart_has_devices_of_its_own():
     translation = translate(cell, "cpu")
     (entry,) = [entry for entry in translation.ledger if entry.field == "placement.mode"]
     assert (entry.fidelity, ray_devices(cell)) == (Fidelity.APPROXIMATED, 3)
+    assert translation.traits["critic_devices"] == "its own, as many as the actor's"
+
+
+@pytest.mark.parametrize("suite", ["gsm8k_grpo", "gsm8k_ppo"])
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"parallelism": {"data": 2}, "optimization__micro_batch_samples": 4},
+        {"placement": {"mode": "disaggregated", "rollout_devices": 3}},
+        {"parallelism": {"data": 2}, "optimization__micro_batch_samples": 4, "placement": {"mode": "disaggregated", "rollout_devices": 1}},
+        {"placement": {"mode": "async", "rollout_devices": 2, "max_staleness": 1}},
+    ],
+)
+def test_devices_are_counted_as_openrlhf_reserves_them(suite, over):
+    """By its flags, as ``train_ppo_ray.py`` makes placement groups of them: one for all, or actor and reference, critic, and engines."""
+    cell = experiment(suite, **over)
+    translation = translate(cell, "cpu")
+    flags = translation.native
+    engines = flags["vllm.num_engines"] * flags["vllm.tensor_parallel_size"]
+    if flags.get("train.colocate_all"):
+        reserved = flags["actor.num_gpus_per_node"] + (engines if flags.get("train.async_enable") else 0)
+    else:
+        reserved = flags["actor.num_gpus_per_node"] + flags.get("critic.num_gpus_per_node", 0) + engines
+    assert ray_devices(cell) == devices_held(cell, translation.traits) == setup_of(cell, translation.traits).devices == reserved
+
+
+def test_a_plan_counts_the_critics_devices_and_leaves_its_state_there(capsys):
+    """--devices 12: 4 for rollouts, 4 for the actor, 4 for the critic. Optimizer states, 12 bytes a parameter over 4 ranks: an actor of
+    Qwen2.5-7B alone, 7,615,616,512 parameters; where the critic shares its devices as many again, without the head of 152,064 x 3,584.
+    """
+    asked = ["plan", "gsm8k_ppo", "-f", "openrlhf", "--scale", "base", "--device-type", "H100-SXM", "--json"]
+    apart = [*asked, "--set", "placement.mode=disaggregated", "--set", "placement.rollout_devices=4"]
+
+    def planned(words):
+        assert main(words) == 0
+        (cell,) = json.loads(capsys.readouterr().out.splitlines()[-1])["cells"]
+        return cell["prediction"]["devices"], cell["prediction"]["memory"]["training"]["terms"]["optimizer"]
+
+    actor = 7_615_616_512
+    assert planned([*apart, "--devices", "12"]) == (12, pytest.approx(12 * actor / 4))
+    assert planned([*asked, "--devices", "4"]) == (4, pytest.approx(12 * (2 * actor - 152_064 * 3_584 + 3_584) / 4))
+    assert main([*apart, "--devices", "11"]) == 2
+    assert "a multiple of 2 (tensor x pipeline x context, for actor and critic each)" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
