@@ -28,7 +28,7 @@ def plan(
     scale: Annotated[str, typer.Option(help="tiny, small, base, large, or auto.")] = "auto",
     devices: Annotated[int | None, typer.Option(help="Devices in all: changes the number of data-parallel ranks.")] = None,
     device_type: Annotated[str | None, typer.Option(help="Devices to plan for, such as H100-SXM; else this machine's.")] = None,
-    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="For the cost, in any currency.")] = None,
+    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, max=1_000_000, help="For the cost, in any currency.")] = None,
     prompt_tokens: Annotated[
         float | None, typer.Option(min=1, max=10_000_000, help="Mean length of the prompts, where it is known better.")
     ] = None,
@@ -83,13 +83,23 @@ class _Cell:
 def _cell(made: Plan, framework: str, devices: int | None, kind: Device | None, prompt_tokens: float | None) -> _Cell:
     from rlmbench.adapter import find_adapter
     from rlmbench.costmodel.devices import datasheet
+    from rlmbench.costmodel.stages import setup_of
     from rlmbench.runner.predicted import here, prediction_of
 
-    experiment = made.experiment if devices is None else with_devices(made.experiment, devices)
-    translation = find_adapter(framework).translate(experiment, made.device)
+    adapter = find_adapter(framework)
+    experiment = made.experiment
+    if devices is not None:
+        groups = 1 + bool(setup_of(experiment, adapter.translate(experiment, made.device).traits).critic_devices)
+        experiment = with_devices(experiment, devices, groups)
+    longest = experiment.workload.max_prompt_tokens
+    if prompt_tokens is not None and prompt_tokens > longest:
+        raise UserError(f"--prompt-tokens {prompt_tokens:g}: a prompt has at most {longest} here (workload.max_prompt_tokens)")
+    translation = adapter.translate(experiment, made.device)
     if translation.unsupported:
         first = translation.unsupported[0]
         raise UserError(f"{framework} cannot run {made.suite} at {made.scale}: {first.field} = {first.value!r}: {first.reason}")
+    if translation.simulated:
+        raise UserError(f"{framework}: {translation.simulated}; no model computes, so there is nothing to plan")
     found = prediction_of(experiment, translation, made.device, device_type=kind, prompt_tokens=prompt_tokens)
     if found is None:
         raise UserError(
@@ -120,8 +130,10 @@ def _print(cell: _Cell, price: float | None, out: Console) -> None:
     print_prediction(cell.prediction, cell.ceiling, price, out)
 
 
-def with_devices(experiment: Experiment, devices: int) -> Experiment:
+def with_devices(experiment: Experiment, devices: int, groups: int = 1) -> Experiment:
     """`experiment` on `devices` devices, by more or fewer data-parallel ranks; rollout devices of their own stay as they are.
+
+    `groups`: 2 where a framework trains the critic on devices of its own, as many as the actor's.
 
     Raises:
         UserError: they do not divide by what one rank needs, or the batch does not divide by the ranks.
@@ -131,11 +143,12 @@ def with_devices(experiment: Experiment, devices: int) -> Experiment:
     from rlmbench.experiment import Experiment
 
     split, own = experiment.parallelism, experiment.placement.rollout_devices
-    each = split.tensor * split.pipeline * split.context
+    each = split.tensor * split.pipeline * split.context * groups
     if devices <= own or (devices - own) % each:
-        raise UserError(
-            f"--devices {devices}: {own} are the rollout's, and the rest must be a multiple of {each} (tensor x pipeline x context)"
-        )
+        rollout = f"{own} are the rollout's, and " if own else ""
+        degrees = "tensor x pipeline x context" + (", for actor and critic each" if groups > 1 else "")
+        needed = f"a multiple of {each} ({degrees})" if each > 1 else "at least 1"
+        raise UserError(f"--devices {devices}: {rollout}training needs {needed}")
     changed = experiment.model_dump()
     changed["parallelism"]["data"] = (devices - own) // each
     try:

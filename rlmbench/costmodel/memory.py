@@ -23,6 +23,8 @@ RESERVED_BYTES = 2 << 30
 """Assumed: a CUDA context, communication buffers and fragmentation, per device."""
 LOGIT_COPIES_BYTES = 8
 """Per token and vocabulary entry besides the logits themselves: log-softmax in float32, and its gradient."""
+TRAINER_PROCESS_BYTES, ENGINE_PROCESS_BYTES, RAY_BYTES = 650_000_000, 1_900_000_000, 2_500_000_000
+"""What a process that trains, one of vLLM's, and Ray with the driver hold on a CPU besides the model: Python, torch, the engine's cache (docs/plan.md)."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,20 @@ class StageMemory:
     def total(self) -> float:
         return sum(self.terms.values())
 
-    @property
-    def largest(self) -> str:
-        """The term that is most of it."""
-        return max(self.terms, key=lambda term: self.terms[term])
 
+def held_parameters(shape: Shape, experiment: Experiment, head: work.Head = "vocabulary", shards: int = 1) -> float:
+    """Parameters of one model on the device that holds most, when `shards` ranks share each of its parts.
 
-def held_parameters(shape: Shape, experiment: Experiment) -> float:
-    """Parameters of the model on one device: tensor and pipeline split all of it, expert parallelism the experts."""
+    Tensor and pipeline parallelism split all of it; embedding and head lie on the first and the last pipeline stage. Experts are spread over the
+    expert-parallel ranks, which are among the sharding ones: those that are left share them.
+    """
     split = experiment.parallelism
-    experts = 0
-    if shape.experts:
-        experts = shape.layers * shape.experts * 3 * shape.hidden_size * shape.expert_intermediate_size
-    rest = shape.parameters - experts
-    return (rest + experts / split.expert) / (split.tensor * split.pipeline)
+    experts = work.expert_parameters(shape)
+    table = shape.vocab_size * shape.hidden_size
+    ends = table if shape.tied_embeddings else table + work.head_weights(shape, head)
+    layers = work.parameters(shape, head) - experts - ends
+    rest = layers / split.pipeline + (ends if split.pipeline == 1 else table)
+    return rest / split.tensor / shards + experts / (split.tensor * split.pipeline * max(split.expert, shards))
 
 
 def saved_values_per_token(shape: Shape) -> float:
@@ -98,33 +100,59 @@ def stage_memory(
     """
     split, colocated = experiment.parallelism, not setup.apart
     state = _state(shape, experiment, setup, weights_dtype, sharding)
-    reference = {
-        "reference weights": held_parameters(shape, experiment) * BYTES_PER_VALUE[setup.dtype] / _shards(sharding, experiment, "weights")
-    }
+    read_only = held_parameters(shape, experiment, shards=_shards(sharding, experiment, "weights"))
+    reference = {"reference weights": read_only * BYTES_PER_VALUE[setup.reference_dtype or setup.dtype]}
     reserved = {"reserved": float(RESERVED_BYTES)} if on_gpu else {}
     longest = experiment.workload.max_prompt_tokens + experiment.workload.max_response_tokens
-    per_token = work.kv_bytes_per_token(shape, setup.dtype) / split.rollout_tensor
+    # Devices beyond the key/value heads hold copies of them.
+    per_token = work.kv_bytes_per_token(shape, setup.dtype) / min(split.rollout_tensor, shape.key_value_heads)
     engine = {"rollout weights": shape.weight_bytes(setup.dtype) / split.rollout_tensor} if setup.syncs else {}
     cache = {"KV cache of one sample": float(longest * per_token)}
-    micro = experiment.optimization.micro_batch_samples * min(lengths.tokens / max(lengths.samples, 1), longest)
-    tokens = micro / split.context
+    tokens = _largest_micro_batch(experiment.optimization.micro_batch_samples, lengths, setup) / split.context
     passing = {"logits": logits_bytes(shape, setup.dtype, tokens) / split.tensor}
     saved = activation_bytes(shape, setup.dtype, tokens, shape.layers / split.pipeline, checkpointing=setup.checkpointing) / split.tensor
+    backward = _before_backward(saved, passing["logits"], experiment)
     kept = {**(reference if setup.reference else {}), **reserved}
     generating = {**engine, **cache, **reserved, **({**state, **kept} if colocated else {} if setup.syncs else state)}
     beside = engine if colocated else {}
     return {
         "generation": StageMemory(generating, lengths.tokens / setup.replicas * per_token),
         "assessment": StageMemory({**state, **beside, **kept, **passing}),
-        "training": StageMemory({**state, **beside, **kept, "activations": saved, **passing}),
+        "training": StageMemory({**state, **beside, **kept, **backward}),
     }
 
 
+def processes_bytes(setup: Setup, process_model: str) -> float:
+    """Host memory of a run on a CPU besides the model; `process_model` as in ``Translation.traits``."""
+    models = 1 + setup.reference + setup.critic if "one for each model" in process_model else 1
+    engines = setup.rollout_devices if setup.syncs else 0
+    ray = RAY_BYTES if "Ray" in process_model else 0
+    return float(setup.training_devices * models * TRAINER_PROCESS_BYTES + engines * ENGINE_PROCESS_BYTES + ray)
+
+
+def _largest_micro_batch(samples: int, lengths: Sequences, setup: Setup) -> float:
+    """Tokens of the micro-batch that needs most: as many samples as long as a step's longest; packed at random, that one and average ones."""
+    prompt, mean = (total / max(lengths.samples, 1) for total in (lengths.prompt_tokens, lengths.tokens))
+    longest = prompt + lengths.longest_response
+    return longest + (samples - 1) * (mean if setup.mixed else longest)
+
+
+def _before_backward(saved: float, logits: float, experiment: Experiment) -> dict[str, float]:
+    """Activations and logits when a backward begins. Of a pipeline (one forward, one backward in turn) the first stage then keeps a micro-batch
+    for each stage, the last one and its logits: the larger of the two."""
+    opt, split = experiment.optimization, experiment.parallelism
+    micro_batches = max(opt.mini_batch_samples // (opt.micro_batch_samples * split.data), 1)
+    under_way = min(split.pipeline, micro_batches)
+    first, last = {"activations": saved * under_way}, {"activations": saved, "logits": logits}
+    return first if sum(first.values()) > sum(last.values()) else last
+
+
 def _state(shape: Shape, experiment: Experiment, setup: Setup, weights_dtype: str, sharding: Sharding) -> dict[str, float]:
-    models = 2 if setup.critic else 1
-    held = held_parameters(shape, experiment) * models
+    shared = setup.critic and not setup.critic_devices  # a critic on devices of its own leaves the actor's, which hold more, alone
+    heads: tuple[work.Head, ...] = ("vocabulary", "value") if shared else ("vocabulary",)
     parts = dict(zip(("weights", "gradients", "optimizer"), STATE_BYTES[weights_dtype], strict=True))
-    return {part: held * size / _shards(sharding, experiment, part) for part, size in parts.items()}
+    shards = {part: _shards(sharding, experiment, part) for part in parts}
+    return {part: size * sum(held_parameters(shape, experiment, head, shards[part]) for head in heads) for part, size in parts.items()}
 
 
 def _shards(sharding: Sharding, experiment: Experiment, part: str) -> int:

@@ -23,7 +23,7 @@ Sharding = Literal["none", "zero1", "zero2", "zero3"]
 class Dense:
     """The paper's transformer: L `layers`, d `hidden`, d_ff `ffn`, h `heads`, V `vocabulary`.
 
-    With `active_experts` the FFN of every layer is E_a experts of width d_e `expert_ffn` per token, `experts` in all.
+    With `active_experts` the FFN of every layer is E_a experts of width d_e `expert_ffn` per token, `experts` in all; of one rank its share of them.
     """
 
     layers: int
@@ -31,8 +31,8 @@ class Dense:
     ffn: int
     heads: int
     vocabulary: int
-    experts: int = 0
-    active_experts: int = 0
+    experts: float = 0
+    active_experts: float = 0
     expert_ffn: int = 0
 
     @property
@@ -41,12 +41,12 @@ class Dense:
         return 4 * self.hidden**2
 
     @property
-    def ffn_weights(self) -> int:
+    def ffn_weights(self) -> float:
         """2 d d_ff: up and down projections of one layer; with experts 2 E d d_e."""
         return 2 * self.hidden * (self.experts * self.expert_ffn if self.experts else self.ffn)
 
     @property
-    def active_ffn_weights(self) -> int:
+    def active_ffn_weights(self) -> float:
         """What one token meets of them: 2 d d_ff, or 2 E_a d d_e."""
         return 2 * self.hidden * (self.active_experts * self.expert_ffn if self.experts else self.ffn)
 
@@ -117,7 +117,7 @@ def generation_depth(model: Dense, prompt: int, response: int, tensor: int = 1) 
     return sum(forward_depth(model, prompt + t, tensor) for t in range(response))
 
 
-def parameters(model: Dense, role: Role = "policy") -> int:
+def parameters(model: Dense, role: Role = "policy") -> float:
     """L(4d^2 + 2 d d_ff) + Vd, and d more for a reward or value head (Table 3)."""
     body = model.layers * (model.attention_weights + model.ffn_weights) + model.vocabulary * model.hidden
     return body + (model.hidden if role in ("reward", "critic") else 0)
@@ -212,11 +212,11 @@ def training_work(models: Mapping[Role, Dense], step: Step) -> float:
     )
 
 
-def stage_depths(models: Mapping[Role, Dense], step: Step) -> tuple[float, dict[Role, float], dict[Role, float]]:
+def stage_depths(models: Mapping[Role, Dense], step: Step, tensor: int = 1) -> tuple[float, dict[Role, float], dict[Role, float]]:
     """D_gen, D_f of each assessing role and D_tr of each trained one (Table 4): co-located they add up, disaggregated the longest counts."""
-    generated = 0.0 if step.algorithm == "dpo" else generation_depth(models["policy"], step.prompt, step.response)
-    assessed = {role: forward_depth(models[role], step.tokens) for role in assessed_by(step)}
-    trained = {role: step.epochs * training_depth(models[role], step.tokens, step.samples) for role in trained_by(step)}
+    generated = 0.0 if step.algorithm == "dpo" else generation_depth(models["policy"], step.prompt, step.response, tensor)
+    assessed = {role: forward_depth(models[role], step.tokens, tensor) for role in assessed_by(step)}
+    trained = {role: step.epochs * training_depth(models[role], step.tokens, step.samples, tensor) for role in trained_by(step)}
     return generated, assessed, trained
 
 
@@ -289,6 +289,42 @@ def overall(model: Dense, sequences: int, tokens: int, layout: Layout) -> Cost:
     one = per_rank(model, sequences, tokens, layout)
     chain = per_rank(model, sequences, tokens, replace(layout, pipeline=1)).depth
     return Cost(one.work * layout.ranks, chain, one.memory * layout.ranks)
+
+
+def stages_per_rank(models: Mapping[Role, Dense], step: Step, layout: Layout, kept: float = 1.0) -> dict[str, Cost]:
+    """What one rank of `layout` does and holds in each stage of a co-located step: Table 4's stages, split as Tables 5 to 8 split an invocation.
+
+    Work: DP divides the samples, PP the layers (embedding and head spread evenly), TP the widths, CP the tokens, EP the experts alone. Depth: that of
+    Table 3, log(d / P_t) under TP, a rank's L / P_p layers of PP; roles one after the other. Memory: weights and KV cache; the assessing roles' weights;
+    the trained roles' state, sharded over the data ranks, with activations (times `kept`). DPO generates nothing.
+    """
+    own = {role: _own_experts(model, layout) for role, model in models.items()}
+    within, split = layout.pipeline * layout.tensor, layout.pipeline * layout.tensor * layout.data * layout.context
+    generated, assessed, trained = stage_depths(models, step, layout.tensor)
+    held = {role: parameters(model, role) / within for role, model in own.items()}
+    cache = step.samples * kv_elements(models["policy"], step.tokens) / split
+    state = sum(
+        sharded_state(held[role], layout.sharding, layout.data) + activations(models[role], step.samples, step.tokens, kept) / split
+        for role in trained_by(step)
+    )
+    work = {
+        "generation": (generation_work(own["policy"], step), generated, held["policy"] + cache),
+        "assessment": (assessment_work(own, step), sum(assessed.values()), sum(held[role] for role in assessed_by(step))),
+        "training": (training_work(own, step), sum(trained.values()), state),
+    }
+    return {stage: Cost(flops / split, depth / layout.pipeline, memory) for stage, (flops, depth, memory) in work.items() if flops}
+
+
+def stages_overall(models: Mapping[Role, Dense], step: Step, layout: Layout, kept: float = 1.0) -> dict[str, Cost]:
+    """The same over all ranks: work and memory of each rank added up, replicated parts counted on each; a micro-batch passes all layers."""
+    chain = stages_per_rank(models, step, replace(layout, pipeline=1), kept)
+    each = stages_per_rank(models, step, layout, kept)
+    return {stage: Cost(one.work * layout.ranks, chain[stage].depth, one.memory * layout.ranks) for stage, one in each.items()}
+
+
+def _own_experts(model: Dense, layout: Layout) -> Dense:
+    """`model` as one expert-parallel rank has it: its share of the experts, everything else whole."""
+    return replace(model, experts=model.experts / layout.expert, active_experts=model.active_experts / layout.expert)
 
 
 def total(costs: Sequence[Cost]) -> Cost:

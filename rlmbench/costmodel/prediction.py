@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlmbench.costmodel.devices import Ceiling
-from rlmbench.costmodel.memory import StageMemory, stage_memory
+from rlmbench.costmodel.memory import StageMemory, processes_bytes, stage_memory
 from rlmbench.costmodel.paper import Sharding
 from rlmbench.costmodel.stages import Setup, least_seconds, least_step, setup_of, stage_work
 from rlmbench.costmodel.work import Sequences
@@ -30,6 +30,8 @@ GENERATED_PROMPT_TOKENS = 59
 GSM8K_PROMPT_TOKENS = 105
 """Mean of GSM8K with a chat template by Qwen2.5's tokenizer (verl docs/start/quickstart.rst); assumed for files and data sets."""
 MOST_DRAWS = 20_000
+PROCESSES = "processes"
+"""Term of a CPU machine's memory: what the run's processes hold besides the model."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class StagePrediction:
 
 @dataclass(frozen=True)
 class MemoryPrediction:
-    """One stage's bytes on one device, by term, against the capacity.
+    """One stage's bytes on one device, by term, against the capacity. A CPU machine is one device: its terms are those of all ranks and processes.
 
     `breaks` is the largest term where it does not clearly fit. `cache_rounds`: how often the KV cache of all samples fills the room that
     is left: above 1 the engine generates in so many rounds, or preempts."""
@@ -119,6 +121,7 @@ def predict(
         shape, experiment, setup, lengths, facts.get("weights_dtype") or experiment.model.dtype, sharding, on_gpu=not one_machine
     )
     ranks = _ranks(setup) if one_machine else {}
+    processes = processes_bytes(setup, str(translation.get("traits", {}).get("process_model", ""))) if one_machine else 0.0
     return Prediction(
         shape=shape.name,
         dtype=setup.dtype,
@@ -131,7 +134,7 @@ def predict(
         lengths=told,
         stages=stages,
         least_step_s=None if ceiling is None else least_step(work, setup, ceiling, devices),
-        memory={stage: _memory(of, capacity_bytes, ranks.get(stage, 1)) for stage, of in held.items()},
+        memory={stage: _memory(of, capacity_bytes, ranks.get(stage, 1), processes) for stage, of in held.items()},
         steps=experiment.measurement.steps,
     )
 
@@ -140,20 +143,18 @@ def _ranks(setup: Setup) -> dict[str, int]:
     return {"generation": setup.rollout_devices, "assessment": setup.training_devices, "training": setup.training_devices}
 
 
-def _memory(of: StageMemory, capacity: float | None, ranks: int) -> MemoryPrediction:
-    total = of.total * ranks
+def _memory(of: StageMemory, capacity: float | None, ranks: int, processes: float) -> MemoryPrediction:
+    terms = {term: size * ranks for term, size in of.terms.items()} | ({PROCESSES: processes} if processes else {})
+    total = sum(terms.values())
     if capacity is None:
-        return MemoryPrediction(of.terms, total, "unknown", None, None)
+        return MemoryPrediction(terms, total, "unknown", None, None)
     rounds = None
     if of.wanted_cache:
-        one = of.terms.get("KV cache of one sample", 0.0)
-        room = max(capacity / ranks - of.total + one, one)
-        rounds = of.wanted_cache / room if room else None
-    if total > capacity:
-        return MemoryPrediction(of.terms, total, "does not fit", of.largest, rounds)
-    if total > TIGHT_SHARE * capacity:
-        return MemoryPrediction(of.terms, total, "tight", of.largest, rounds)
-    return MemoryPrediction(of.terms, total, "fits", None, rounds)
+        one = of.terms["KV cache of one sample"]
+        rounds = of.wanted_cache / max((capacity - total) / ranks + one, one)
+    verdict: Verdict = "does not fit" if total > capacity else "tight" if total > TIGHT_SHARE * capacity else "fits"
+    breaks = None if verdict == "fits" else max(terms, key=lambda term: terms[term])
+    return MemoryPrediction(terms, total, verdict, breaks, rounds)
 
 
 def sharding_of(experiment: Experiment, ledger: Sequence[Mapping[str, Any]]) -> Sharding:

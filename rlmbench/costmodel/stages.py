@@ -30,13 +30,15 @@ class StageWork:
 
     `model_flops` is what the algorithm needs, `hardware_flops` that and what gradient checkpointing computes again. `least_bytes` is the
     least memory traffic: weights once per pass or decode step, the KV cache, the optimizer's state; activations are left out.
-    `latency_bytes` is the part that one replica's decode steps read one after the other (weights, once per step).
+    `spared_flops` is the part of them that an engine spares which computes a group's prompt once, as vLLM's prefix cache does.
+    `latency_bytes` is what the decode steps of the replica with the longest sample read one after the other (weights, once per step).
     """
 
     model_flops: float
     hardware_flops: float
     least_bytes: float
     latency_bytes: float = 0.0
+    spared_flops: float = 0.0
 
     @property
     def intensity(self) -> float:
@@ -48,8 +50,11 @@ class StageWork:
 class Setup:
     """What decides a step's stages besides its samples. `replicas` are the rollout engine's, each over `rollout_tensor` devices.
 
-    `apart`: the rollout engine has devices of its own; asynchronous rollouts need not (verl's colocate_async).
+    `apart`: the rollout engine has devices of its own; asynchronous rollouts need not (verl's colocate_async). `critic_devices`: the critic's
+    own, as many again as the actor's, where the framework gives it some (adapters' trait of that name); 0 where it shares the actor's.
     `baselines` is what is generated besides, per sample: ReMax's greedy response of each prompt, 1 / group_size.
+    `mixed`: micro-batches are packed and hold samples of any length; else they are padded to the longest, or sorted by length. `group`: samples
+    that share a prompt. `reference_dtype` is that of the reference's weights, `dtype` where it is empty: TRL loads them as it loads the policy's.
     """
 
     dtype: str
@@ -68,6 +73,10 @@ class Setup:
     mode: Literal["colocated", "disaggregated", "async"]
     baselines: float = 0.0
     apart: bool = False
+    critic_devices: int = 0
+    mixed: bool = False
+    group: int = 1
+    reference_dtype: str = ""
 
     @property
     def rollout_devices(self) -> int:
@@ -76,7 +85,7 @@ class Setup:
     @property
     def devices(self) -> int:
         """All that the run holds."""
-        return self.training_devices + self.rollout_devices if self.apart else self.training_devices
+        return self.training_devices + self.critic_devices + (self.rollout_devices if self.apart else 0)
 
 
 def setup_of(experiment: Experiment, traits: Mapping[str, str], weights_dtype: str | None = None) -> Setup:
@@ -104,8 +113,17 @@ def setup_of(experiment: Experiment, traits: Mapping[str, str], weights_dtype: s
         training_devices=training_devices,
         mode=place.mode,
         apart=place.rollout_devices > 0,
+        critic_devices=training_devices if "critic_devices" in traits and place.mode == "disaggregated" else 0,
         baselines=1 / opt.group_size if opt.algorithm is Algorithm.REMAX else 0.0,
+        group=opt.group_size,
+        reference_dtype=(weights_dtype or "") if traits.get("training_engine") == "accelerate" else "",
+        mixed=traits.get("padding", "").startswith("none") and "sorted" not in traits.get("sample_order", ""),
     )
+
+
+def devices_held(experiment: Experiment, traits: Mapping[str, str]) -> int:
+    """Devices that a run holds: those that the experiment names, and those that the framework gives its critic besides."""
+    return setup_of(experiment, traits).critic_devices + experiment.devices
 
 
 def stage_work(shape: Shape, lengths: Sequences, setup: Setup) -> dict[str, StageWork]:
@@ -137,13 +155,12 @@ def stage_work(shape: Shape, lengths: Sequences, setup: Setup) -> dict[str, Stag
 def _generation(shape: Shape, lengths: Sequences, setup: Setup) -> StageWork:
     generated = 1 + setup.baselines
     flops = work.generation(shape, lengths).total * generated
-    steps = max(lengths.longest_response - 1, 0)
-    each = max(lengths.samples // setup.replicas, 1)
+    prefill = work.prefill(shape, lengths.samples, lengths.prompt_tokens, lengths.prompt_squares).total
     size = BYTES_PER_VALUE[setup.dtype]
-    # The prefill reads the weights once more; a replica goes through as many decode steps as its longest sample has.
-    weights = (steps + 1) * work.weights_read_per_decode_step(shape, each) * size
+    all_replicas, one_after_the_other = work.weights_read_in_generation(shape, lengths, setup.replicas)
     cache = generated * lengths.decoded_contexts * work.kv_bytes_per_token(shape, setup.dtype)
-    return StageWork(flops, flops, weights * setup.replicas + cache, weights)
+    spared = prefill * (generated - 1 / setup.group)
+    return StageWork(flops, flops, all_replicas * size + cache, one_after_the_other * size, spared)
 
 
 def _training(shape: Shape, lengths: Sequences, setup: Setup, head: work.Head) -> StageWork:
@@ -151,7 +168,7 @@ def _training(shape: Shape, lengths: Sequences, setup: Setup, head: work.Head) -
     again = work.recomputed(shape, lengths.tokens, lengths.squares).total * setup.epochs if setup.checkpointing else 0.0
     passes = 3 + setup.checkpointing  # forward, and two products of the backward that read weights or write their gradient
     weights = passes * work.active_parameters(shape, head) * BYTES_PER_VALUE[setup.dtype] * setup.micro_batches * setup.epochs
-    return StageWork(model, model + again, weights + STATE_READ_AND_WRITTEN * shape.parameters * setup.updates)
+    return StageWork(model, model + again, weights + STATE_READ_AND_WRITTEN * work.parameters(shape, head) * setup.updates)
 
 
 def _sum(first: StageWork, second: StageWork) -> StageWork:
@@ -168,12 +185,12 @@ def devices_of(stage: str, setup: Setup) -> int:
 def least_seconds(stage: str, done: StageWork, setup: Setup, ceiling: Ceiling, devices: int | None = None) -> float | None:
     """The stage cannot be shorter: products at the peak, or the least bytes at full bandwidth, spread evenly over its devices.
 
-    None when the ceiling's rates are not known. What it leaves out (communication, launches, padding, skew, sampling) only adds.
+    None when a rate that it needs is not known. What it leaves out (communication, launches, padding, skew, sampling) only adds.
     """
     count = devices or devices_of(stage, setup)
-    if ceiling.flops_per_s is None or ceiling.bytes_per_s is None:
+    if ceiling.bytes_per_s is None or (ceiling.flops_per_s is None and done.hardware_flops):
         return None
-    products = done.hardware_flops / (count * ceiling.flops_per_s)
+    products = (done.hardware_flops - done.spared_flops) / (count * ceiling.flops_per_s) if ceiling.flops_per_s else 0.0
     traffic = done.least_bytes / (count * ceiling.bytes_per_s)
     latency = done.latency_bytes / (min(setup.rollout_tensor, count) * ceiling.bytes_per_s)
     return max(products, traffic, latency)

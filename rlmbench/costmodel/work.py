@@ -8,6 +8,7 @@ Norms, rotary embeddings, softmax, biases and the optimizer are left out, here a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -41,6 +42,7 @@ class Sequences:
     """What the FLOPs of a set of samples (or of an average step) depend on: their number, and sums over prompts S, responses T and both, m = S + T.
 
     `decoded_contexts` is the sum over samples and decoded tokens t = 1..T-1 of S + t: what decoding reads of the KV cache, in tokens.
+    `responses` are the different T, ascending, each with the number of samples that have it.
     """
 
     samples: float
@@ -50,6 +52,7 @@ class Sequences:
     squares: float
     decoded_contexts: float
     longest_response: int
+    responses: tuple[tuple[int, float], ...]
 
     @classmethod
     def of(cls, lengths: Iterable[tuple[int, int]]) -> Sequences:
@@ -63,6 +66,7 @@ class Sequences:
             squares=sum((s + t) ** 2 for s, t in pairs),
             decoded_contexts=sum((t - 1) * s + t * (t - 1) // 2 for s, t in pairs if t),
             longest_response=max((t for _, t in pairs), default=0),
+            responses=tuple(sorted(Counter(t for _, t in pairs).items())),
         )
 
     def per_step(self, steps: float, longest_response: int) -> Sequences:
@@ -75,6 +79,7 @@ class Sequences:
             squares=self.squares / steps,
             decoded_contexts=self.decoded_contexts / steps,
             longest_response=longest_response,
+            responses=tuple((response, count / steps) for response, count in self.responses),
         )
 
     @property
@@ -110,6 +115,19 @@ def active_parameters(shape: Shape, head: Head = "vocabulary") -> int:
     return shape.layers * (attention_weights(shape) + ffn_weights(shape)) + head_weights(shape, head)
 
 
+def parameters(shape: Shape, head: Head = "vocabulary") -> int:
+    """Of a whole model, the embedding table included; a critic has d for its value head where a policy has V d, or shares the embedding's."""
+    if head == "vocabulary":
+        return shape.parameters
+    output = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
+    return shape.parameters - output + head_weights(shape, head)
+
+
+def expert_parameters(shape: Shape) -> int:
+    """Of all experts of all layers, 3 L E d I_e; routers are not in it."""
+    return shape.layers * shape.experts * 3 * shape.hidden_size * shape.expert_intermediate_size if shape.experts else 0
+
+
 def forward(shape: Shape, tokens: float, squares: float, head: Head = "vocabulary") -> Flops:
     """2 N_act sum(s) + 2 L n_q d_h sum(s^2) of causal sequences with these sums, the head on every token."""
     return Flops(2 * active_parameters(shape, head) * tokens, 2 * shape.layers * shape.heads * shape.head_dim * squares)
@@ -121,8 +139,14 @@ def training(shape: Shape, tokens: float, squares: float, head: Head = "vocabula
 
 
 def recomputed(shape: Shape, tokens: float, squares: float) -> Flops:
-    """What gradient checkpointing computes again: the layers' forward, without the head, which no framework checkpoints."""
-    return forward(shape, tokens, squares, "none")
+    """What gradient checkpointing computes again: the layers' forward, without the head, which no framework checkpoints.
+
+    A dense layer's last product is not computed again, as no gradient needs it: torch's checkpoint (use_reentrant=False, which TRL, verl and
+    OpenRLHF take) stops before it. That of experts is, since the gradient of the router's weights needs it. Megatron computes all again.
+    """
+    last = 0 if shape.experts else shape.hidden_size * shape.intermediate_size
+    again = forward(shape, tokens, squares, "none")
+    return Flops(again.matmul - 2 * shape.layers * last * tokens, again.attention)
 
 
 def prefill(shape: Shape, sequences: float, tokens: float, squares: float) -> Flops:
@@ -153,18 +177,40 @@ def weights_read_per_decode_step(shape: Shape, sequences: float = 1) -> float:
     With experts, of each layer's E those that some sequence visits, expected under uniform routing: E(1 - (1 - k/E)^n).
     """
     looked_up = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
-    every = float(shape.parameters - looked_up)
+    rest = float(shape.parameters - looked_up - expert_parameters(shape))
+    return rest + _experts_read(shape, sequences)
+
+
+def _experts_read(shape: Shape, sequences: float) -> float:
     if not shape.experts:
-        return every
-    one_expert = 3 * shape.hidden_size * shape.expert_intermediate_size
-    visited = shape.experts * (1 - (1 - shape.experts_per_token / shape.experts) ** sequences)
-    return every - shape.layers * one_expert * (shape.experts - visited)
+        return 0.0
+    return expert_parameters(shape) * (1 - (1 - shape.experts_per_token / shape.experts) ** sequences)
 
 
-def decode_bytes(shape: Shape, dtype: str, steps: int, sequences: float, contexts: float) -> float:
-    """Bytes that `steps` decode steps over `sequences` at a time read: weights each step, and the KV cache of `contexts` tokens in all."""
-    weights = steps * weights_read_per_decode_step(shape, sequences) * BYTES_PER_VALUE[dtype]
-    return weights + contexts * kv_bytes_per_token(shape, dtype)
+def weights_read_in_generation(shape: Shape, lengths: Sequences, replicas: int = 1) -> tuple[float, float]:
+    """Values of the weights that all `replicas` read, and what the one with the longest sample reads: at a prefill, and once per decode step.
+
+    A replica decodes while it has a sample, expected when samples are dealt at random: R(1 - (1 - 1/R)^n) do. Of the experts it reads those that its
+    samples visit: fewer and fewer, as responses end.
+    """
+    rest, last_steps = weights_read_per_decode_step(shape, 0), 1 + max(lengths.longest_response - 1, 0)
+    stretches = _decode_stretches(lengths)
+    experts = _experts_read(shape, lengths.prompt_tokens / replicas)
+    experts += sum(steps * _experts_read(shape, alive / replicas) for steps, alive in stretches)
+    decoding: float = last_steps
+    if replicas > 1:
+        decoding = sum(steps * replicas * (1 - (1 - 1 / replicas) ** alive) for steps, alive in ((1, lengths.samples), *stretches))
+    return rest * decoding + experts * replicas, rest * last_steps + experts
+
+
+def _decode_stretches(lengths: Sequences) -> list[tuple[int, float]]:
+    """(decode steps, samples that are decoded in each of them), from the first step on."""
+    found, alive, done = [], lengths.samples, 1
+    for response, samples in lengths.responses:
+        if response > done:
+            found.append((response - done, max(alive, 0.0)))
+        alive, done = alive - samples, max(response, done)
+    return found
 
 
 def sync_bytes(shape: Shape, dtype: str, replicas: int) -> int:

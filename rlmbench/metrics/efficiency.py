@@ -65,6 +65,10 @@ class Against:
     step_hfu: float | None
     least_step_s: Annotated[float | None, Field(description="Least seconds of a step of the placement that ran.")]
     work_depth_ratio: Annotated[float | None, Field(description="Measured step / least_step_s; at least 1 if the bound holds.")]
+    least_sync_s: Annotated[
+        float | None, Field(description="weight_sync.least_bytes at the full memory bandwidth of the rollout's devices.")
+    ] = None
+    sync_roofline: Annotated[float | None, Field(description="least_sync_s / weight_sync.seconds.")] = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def efficiency(
         stages=stages,
         weight_sync=None if sync is None else _sync(sync, stage_seconds["weight_sync"], setup.replicas),
         against=[
-            _against(ceiling, stages, ran, setup, on_cpu, held, step_s)
+            _against(ceiling, stages, ran, setup, on_cpu, held, step_s, stage_seconds.get("weight_sync"))
             for ceiling in ceilings_of(manifest.get("devices", []), manifest.get("ceilings", []), setup.dtype)
         ],
     )
@@ -189,9 +193,11 @@ def _against(
     on_cpu: bool,
     held: int,
     step_s: float,
+    sync_s: float | None,
 ) -> Against:
     one_machine = 1 if on_cpu else None
     least = least_step(ran, setup, ceiling, one_machine)
+    sync = least_seconds("weight_sync", ran["weight_sync"], setup, ceiling, one_machine) if "weight_sync" in ran else None
     peak = ceiling.flops_per_s
     model, hardware = (sum(getattr(stage, name) for stage in stages.values()) for name in ("model_flops", "hardware_flops"))
     return Against(
@@ -208,6 +214,8 @@ def _against(
         step_hfu=hardware / (step_s * held * peak) if peak else None,
         least_step_s=least,
         work_depth_ratio=step_s / least if least else None,
+        least_sync_s=sync,
+        sync_roofline=sync / sync_s if sync and sync_s else None,
     )
 
 

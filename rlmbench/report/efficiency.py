@@ -19,6 +19,9 @@ INTRO = (
 )
 
 
+BASES = {"measured": "what was measured on this machine", "datasheet": "the data sheet's peaks"}
+
+
 def flops(value: float | None, unit: str = "FLOP", reason: str | None = None) -> str:
     """FLOPs (or per second) in the unit that leaves one to four digits before the point."""
     if value is None:
@@ -37,8 +40,12 @@ def bandwidth(value: float | None) -> str:
 
 
 def against_heads(found: Efficiency) -> list[str]:
-    """Column titles for each ceiling: ``MFU (measured)``."""
-    return [f"#{name} ({one.basis})" for one in found.against for name in ("MFU", "HFU", "MBU", "roofline")]
+    """Column titles for each ceiling: ``MFU (measured)``; of a single one the caption says what it is."""
+    return [
+        f"#{name} ({one.basis})" if len(found.against) > 1 else f"#{name}"
+        for one in found.against
+        for name in ("MFU", "HFU", "MBU", "roofline")
+    ]
 
 
 def rows(found: Efficiency) -> Iterable[tuple[str, list[str]]]:
@@ -63,7 +70,12 @@ def step_lines(summary: RunSummary, found: Efficiency) -> list[tuple[str, str]]:
     sync = found.weight_sync
     if sync is not None:
         into = f"{numbers.size(sync.least_bytes)} into {sync.replicas} rollout replica{'s' if sync.replicas > 1 else ''}"
-        lines.append(("weight sync", f"{into} in {numbers.seconds(sync.seconds)}: {bandwidth(sync.bytes_per_s)} at least"))
+        roofs = [
+            f"; {numbers.share(one.sync_roofline)} of what {bandwidth(one.bytes_per_s)} a device allow ({one.basis})"
+            for one in found.against
+            if one.sync_roofline is not None
+        ]
+        lines.append(("weight sync", f"{into} in {numbers.seconds(sync.seconds)}: {bandwidth(sync.bytes_per_s)} at least{''.join(roofs)}"))
     return lines
 
 
@@ -86,7 +98,8 @@ def efficiency_section(summary: RunSummary, predicted: Sequence[Part] = ()) -> S
     else:
         lines = tuple(line(Cell(style_of(stage).label, colour=style_of(stage).colour), *cells) for stage, cells in rows(found))
         heads = columns("stage", "#model FLOPs", "#achieved", "#FLOP/byte", *against_heads(found))
-        parts.append(Table("Per measured step and stage", heads, lines))
+        basis = f"; shares of {BASES[found.against[0].basis]}" if len(found.against) == 1 else ""
+        parts.append(Table(f"Per measured step and stage{basis}", heads, lines))
         parts.append(Table("Of a step", columns("what", "figure"), tuple(line(*pair) for pair in step_lines(summary, found))))
         parts += predicted
     return Section("efficiency", "Efficiency: FLOPs, MFU and the least time", "Efficiency", INTRO, tuple(parts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlmbench.costmodel.prediction import PROCESSES
 from rlmbench.report import numbers
 from rlmbench.report.console_parts import hanging, say, table, text
 from rlmbench.report.efficiency import bandwidth, flops
@@ -24,6 +25,9 @@ BOUND = (
     "docs/plan.md says how far above them real runs were."
 )
 ESTIMATE = "Memory is an estimate (docs/plan.md): 2 GiB a GPU are assumed for CUDA, communication buffers and fragmentation."
+ESTIMATE_CPU = (
+    "Memory is an estimate (docs/plan.md): that of the machine, for all ranks; processes hold what they were seen to hold besides a model."
+)
 STAGES_OF = {
     "generation": ("generation",),
     "assessment": ("reference_logprob", "old_logprob", "values"),
@@ -37,7 +41,8 @@ def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour:
     lengths = f"prompts of {found.prompt_tokens:,.0f} tokens, responses of {found.response_tokens:,.0f} on average ({found.lengths})"
     hanging(console, "work:    ", f"{found.shape} in {found.dtype}; {lengths}")
     if ceiling is not None:
-        rates = f"{flops(ceiling.flops_per_s, 'FLOP/s')}, {bandwidth(ceiling.bytes_per_s)}"
+        peak = flops(ceiling.flops_per_s, "FLOP/s") if ceiling.flops_per_s else f"no rate known in {found.dtype}"
+        rates = f"{peak}, {bandwidth(ceiling.bytes_per_s)}"
         hanging(console, "devices: ", f"{found.devices} x {ceiling.device}: {rates} ({ceiling.basis}: {ceiling.source})")
     else:
         hanging(console, "devices: ", f"{found.devices}: {NO_CEILING}")
@@ -50,7 +55,7 @@ def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour:
         verdict = f"{of.verdict}: {of.breaks}" if of.breaks else of.verdict
         made.add_row(*[text(cell) for cell in (stage, numbers.size(of.total_bytes), verdict, terms, rounds)])
     console.print(made)
-    say(console, ESTIMATE, "dim")
+    say(console, ESTIMATE_CPU if any(PROCESSES in of.terms for of in found.memory.values()) else ESTIMATE, "dim")
     made = table("stage", "#model FLOPs", "#least bytes", "#least s", title="Work of a step, and the least time it takes")
     for stage in in_order(set(found.stages)):
         one = found.stages[stage]
@@ -75,6 +80,8 @@ def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour:
         )
         hanging(console, "step:    ", f"at least {numbers.seconds(found.least_step_s)}; {hours}{cost}, start-up aside")
         say(console, BOUND, "dim")
+    elif ceiling is not None:
+        hanging(console, "step:    ", f"unknown, as no rate of {ceiling.device} in {found.dtype} is known, and so are hours and cost")
 
 
 def beside_rows(prediction: Mapping[str, Any], summary: RunSummary) -> Iterable[tuple[str, str, str, str]]:
@@ -86,7 +93,12 @@ def beside_rows(prediction: Mapping[str, Any], summary: RunSummary) -> Iterable[
     for stage in in_order(set(prediction["stages"])):
         yield _row(f"{style_of(stage).label}, at least", prediction["stages"][stage]["least_s"], seconds.get(stage), numbers.seconds)
     yield _row("step, at least", prediction["least_step_s"], summary.step_s.mean, numbers.seconds)
-    for stage, of in prediction["memory"].items():
+    memory = prediction["memory"]
+    if prediction.get("device") == "cpu" or any(PROCESSES in of.get("terms", ()) for of in memory.values()):
+        most = max(of["total_bytes"] for of in memory.values())
+        yield _row("memory of the machine", most, summary.memory.run_peak_pss_bytes, numbers.size)
+        return
+    for stage, of in memory.items():
         yield _row(f"memory of one device, {stage}", of["total_bytes"], _peak(summary, STAGES_OF[stage]), numbers.size)
 
 
@@ -115,8 +127,8 @@ def print_beside(prediction: Mapping[str, Any], summary: RunSummary, console: Co
 
 
 CAPTION = (
-    "Times are lower bounds, so a ratio is how far the run was above them. Memory without a device is the resident set of a process, Python and its "
-    "libraries included."
+    "Times are lower bounds, so a ratio is how far the run was above them. Memory is an estimate: of a device what torch reserved there, of a CPU machine "
+    "what all of the run's processes held at once (docs/plan.md)."
 )
 
 

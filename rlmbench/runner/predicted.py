@@ -9,7 +9,7 @@ from typing import Any
 from rlmbench.adapter import Translation
 from rlmbench.costmodel.devices import Ceiling, Device, datasheet
 from rlmbench.costmodel.prediction import Prediction, predict
-from rlmbench.environment import ceilings, devices, host_facts
+from rlmbench.environment import ceilings, host_facts, visible_devices
 from rlmbench.experiment import Experiment
 from rlmbench.metrics.efficiency import ceilings_of
 from rlmbench.workload.shapes import SHAPES
@@ -35,7 +35,7 @@ def prediction_of(
 
 def here(device: str, dtype: str) -> tuple[Ceiling | None, float | None]:
     """This machine's ceiling (the data sheet's, else the measured one; None when neither is known) and the memory of one device."""
-    gpus = devices() if device == "cuda" else []
+    gpus = visible_devices() if device == "cuda" else []
     found = ceilings_of(gpus, ceilings.kept(device), dtype)
     ceiling = next((one for one in found if one.flops_per_s is not None), None)
     if device == "cuda":

@@ -10,7 +10,7 @@ import sys
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
 
 
 def counted(action):
@@ -56,6 +56,16 @@ def main():
     found = {"parameters": sum(weight.numel() for weight in model.parameters())}
     found["forward"], output = counted(lambda: model(tokens, use_cache=False))
     found["backward"], _ = counted(lambda: output.logits.float().logsumexp(-1).sum().backward())
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    output = model(tokens, use_cache=False)
+    found["backward, checkpointed"], _ = counted(lambda: output.logits.float().logsumexp(-1).sum().backward())
+    model.gradient_checkpointing_disable()
+    model.eval()
+    config.num_labels = 1
+    critic = AutoModelForTokenClassification.from_config(config, attn_implementation="eager").float()
+    found["critic parameters"] = sum(weight.numel() for weight in critic.parameters())
+    found["critic forward"], _ = counted(lambda: critic(tokens, use_cache=False))
     with torch.no_grad():
         found["prefill"], output = counted(lambda: model(tokens[:, :prompt], use_cache=True, logits_to_keep=1))
         found["decode"], _ = counted(lambda: decoded(model, tokens, prompt, response, output.past_key_values))

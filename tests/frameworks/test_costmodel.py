@@ -106,6 +106,12 @@ def test_torch_counts_what_the_model_says(shape: Shape) -> None:
     forward, trained = work.forward(shape, lengths.tokens, lengths.squares), work.training(shape, lengths.tokens, lengths.squares)
     assert counted["forward"] == pytest.approx(whole_square(forward), rel=0.01)
     assert counted["forward"] + counted["backward"] == pytest.approx(whole_square(trained), rel=0.01)
+    again = whole_square(work.recomputed(shape, lengths.tokens, lengths.squares))
+    assert counted["backward, checkpointed"] - counted["backward"] == pytest.approx(again, rel=0.01)
+    # transformers' value head has a bias, which OpenRLHF's and TRL's lack.
+    assert counted["critic parameters"] == work.parameters(shape, "value") + 1
+    values = work.forward(shape, lengths.tokens, lengths.squares, "value")
+    assert counted["critic forward"] == pytest.approx(whole_square(values), rel=0.01)
     prefill = work.prefill(shape, SAMPLES, lengths.prompt_tokens, lengths.prompt_squares)
     assert counted["prefill"] == pytest.approx(whole_square(prefill), rel=0.01)
     # A decoded token attends to all before it: nothing is masked, so nothing is halved.

@@ -31,8 +31,15 @@ def test_a_price_makes_a_cost(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_smaller_devices_do_not_fit_and_the_term_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     (cell,) = planned(capsys, "gsm8k_grpo", "-f", "verl", "--scale", "base", "--device-type", "L4")
-    assert cell["prediction"]["verdict"] == "does not fit"
-    assert cell["prediction"]["memory"]["training"]["breaks"] in ("optimizer", "rollout weights")
+    found = cell["prediction"]["memory"]
+    assert cell["prediction"]["verdict"] == found["generation"]["verdict"] == "does not fit"
+    # Of 24 GB: optimizer 8 bytes of each of 7.6 billion parameters over 8 devices, and the rollout's weights as much, 2 bytes over 2 devices. Logits: 10
+    # bytes of each of 152,064 for 8 samples of up to 1,083 tokens.
+    assert found["generation"]["breaks"] in ("optimizer", "rollout weights")
+    assert found["generation"]["terms"][found["generation"]["breaks"]] == pytest.approx(7.6e9, rel=0.01)
+    assert found["training"]["breaks"] == "logits" and found["training"]["terms"]["logits"] == pytest.approx(
+        8 * 1083 * 152_064 * 10, rel=0.05
+    )
 
 
 def test_more_devices_share_the_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +68,18 @@ def test_a_variant_that_the_framework_cannot_run_is_left_out(capsys: pytest.Capt
     assert (code, out, len(err.splitlines())) == (2, "", 1)
 
 
+def test_a_rate_that_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """V100s have no bfloat16: memory and work are planned, time and cost are not."""
+    asked = ("gsm8k_grpo", "-f", "trl", "--scale", "base", "--device-type", "V100-SXM2", "--price-per-gpu-hour", "1")
+    code, out, _ = run(capsys, "plan", *asked)
+    words = " ".join(out.split())
+    assert code == 0 and "8 x V100-SXM2: no rate known in bfloat16, 900 GB/s" in words
+    assert "step: unknown, as no rate of V100-SXM2 in bfloat16 is known, and so are hours and cost" in words
+    (cell,) = planned(capsys, *asked)
+    assert (cell["prediction"]["least_step_s"], cell["least_device_hours"], cell["least_cost"]) == (None, None, None)
+    assert cell["prediction"]["memory"]["training"]["verdict"] == "does not fit"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -68,6 +87,11 @@ def test_a_variant_that_the_framework_cannot_run_is_left_out(capsys: pytest.Capt
         (("gsm8k_grpo", "-f", "trl", "--scale", "base", "--set", "parallelism.tensor=2", "--device-type", "L4"), "trl cannot run gsm8k_grpo at base: parallelism.tensor = 2"),
         (("gsm8k_grpo", "-f", "trl", "--scale", "tiny", "--set", "model.shape=null", "--set", "model.hub=a/b"), "not one of rlmbench's published shapes"),
         (("gsm8k_grpo", "-f", "verl", "--scale", "base", "--devices", "7"), "--devices 7: "),
+        (("gsm8k_grpo", "-f", "verl", "--scale", "base", "--devices", "0"), "--devices 0: training needs at least 1"),
+        (("gsm8k_grpo", "-f", "reference"), "reference: simulated: "),
+        (("gsm8k_grpo", "-f", "verl", "--price-per-gpu-hour", "-1"), "greater than or equal to 0"),
+        (("gsm8k_grpo", "-f", "verl", "--price-per-gpu-hour", "inf"), "less than or equal to 1000000"),
+        (("gsm8k_grpo", "-f", "verl", "--scale", "base", "--prompt-tokens", "600"), "--prompt-tokens 600: a prompt has at most 512 here"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rlmbench.adapter import Translation, find_adapter, installed_adapters
 from rlmbench.cli.frameworks import page
 from rlmbench.experiment import Experiment
+from rlmbench.report.taxonomy import taxonomy_sections
 from rlmbench.taxonomy import TECHNIQUES, DeclaresTechniques, Support, Technique, declared, disagreements, observe
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +74,18 @@ def test_an_adapter_that_states_nothing_is_observed() -> None:
     assert disagreements(silent) == []
     assert declared(silent)["pipeline"].support is Support.ABSENT
     assert "sequence" not in declared(silent)
+
+
+def test_the_chapter_of_a_report_says_of_its_frameworks_what_the_page_says() -> None:
+    (chapter,) = taxonomy_sections(["verl", "reference", "verl", "no such framework"])
+    table, folded = chapter.parts
+    assert [column.title for column in table.columns] == ["technique", "verl"]
+    stated = {line.cells[0].text: line.cells[1].text for line in table.lines}
+    assert stated == {kind.title: str(declared(find_adapter("verl"))[kind.name].support) for kind in TECHNIQUES}
+    hows = {line.cells[0].text: line.cells[1].text for line in folded.table.lines}
+    page_text = (ROOT / "docs" / "taxonomy.md").read_text()
+    assert all(f"- verl: {stated[title]}. {how}" in page_text for title, how in hows.items())
+    assert taxonomy_sections(["reference"]) == ()
 
 
 def test_the_page_is_current() -> None:

@@ -110,6 +110,15 @@ def test_resharding_of_hybridflows_table_2() -> None:
     assert modes.resharding_bytes_hybridflow(16.0, 4, 2, 4, 2) == 0
 
 
+def test_openrlhfs_published_step_of_34b_and_7b() -> None:
+    """94.91 s = 5.25 generation + 51.01 training + 19.40 inference + 8.34 sync, and 10.92 s (11.5%) that nothing names."""
+    published = StageTimes(5.25, {"all": 19.40}, {"all": 51.01}, sync=8.34)
+    assert modes.colocated(published) + 10.92 == pytest.approx(94.91, abs=0.011)  # rounded to hundredths, each
+    assert 1 - modes.colocated(published) / 94.91 == pytest.approx(0.115, abs=0.0005)
+    # Its generation would hide beside training one step off: at least 5.25 s less.
+    assert modes.colocated(published) - modes.one_step_off(published) == pytest.approx(5.25)
+
+
 def test_verls_published_one_step_off() -> None:
     """749 s = 321 + 88 + 286 and 7% that nothing names; one step off took 520 s on as many devices."""
     published = StageTimes(321.0, {"policy": 88.0}, {"policy": 286.0})

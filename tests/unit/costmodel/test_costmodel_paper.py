@@ -197,7 +197,7 @@ def test_depths_and_memory_of_ppos_stages() -> None:
 # -- Tables 5 to 8
 
 
-def counted_training(model: Dense, sequences: int, tokens: int, layout: Layout, rank_experts: bool = True) -> float:
+def counted_training(model: Dense, sequences: int, tokens: int, layout: Layout) -> float:
     """FLOPs of rank 0: the layers, sequences, tokens, heads and columns it holds, product by product; forward and twice as much back."""
     d, width = model.hidden, model.hidden // model.heads
     own_layers = len(range(model.layers)[:: layout.pipeline])
@@ -272,10 +272,71 @@ def test_memory_per_rank_and_global(name: str) -> None:
     assert paper.overall(model, b, m, layout).memory == (4 * own + kept) * layout.ranks
 
 
-def test_zero_shards_state_over_data_ranks_and_nothing_else() -> None:
-    plain, sharded = (paper.per_rank(MODEL, 8, 128, Layout(data=4, sharding=kind)) for kind in ("none", "zero3"))
-    assert plain.memory - sharded.memory == 4 * sum(tensors(MODEL)) * 3 / 4
-    assert (plain.work, plain.depth) == (sharded.work, sharded.depth)
+@pytest.mark.parametrize(("sharding", "sharded"), [("zero1", 2), ("zero2", 3), ("zero3", 4)])
+def test_zero_shards_state_over_data_ranks_and_nothing_else(sharding: paper.Sharding, sharded: int) -> None:
+    """Of weights, gradients and two moments, `sharded` copies lose three quarters on each of four ranks."""
+    layouts = Layout(data=4), Layout(data=4, sharding=sharding)
+    plain, cut = (paper.per_rank(MODEL, 8, 128, layout) for layout in layouts)
+    assert plain.memory - cut.memory == sharded * sum(tensors(MODEL)) * 3 / 4
+    assert (plain.work, plain.depth) == (cut.work, cut.depth)
+    everywhere, fewer = (paper.overall(MODEL, 8, 128, layout) for layout in layouts)
+    assert everywhere.memory - fewer.memory == 4 * (plain.memory - cut.memory)
+
+
+STAGES = [*LAYOUTS, "5D, ZeRO-2"]
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_of_each_algorithm_per_rank_and_global(name: str, algorithm: paper.Algorithm) -> None:
+    """Rank 0 by listing: its samples, its layers and its experts; the critic is dense, so expert-parallel ranks repeat it."""
+    layout = LAYOUTS.get(name, Layout(2, 2, 2, 4, 2, "zero2"))
+    policy = EXPERTS if layout.expert > 1 else MODEL
+    models: dict[paper.Role, Dense] = {"policy": policy, "reference": policy, "reward": policy, "critic": CRITIC}
+    b, k, s, t = 4, 2, 48, 16
+    m = s + t
+    forwards, trained, rollouts = CASES[algorithm]
+    step = Step(algorithm, b, k, s, t, recomputed=algorithm == "grpo", checkpointing=algorithm == "rloo")
+    own = (
+        Dense(4, 64, 0, 4, 512, experts=8 // layout.expert, active_experts=2 // layout.expert, expert_ffn=128)
+        if policy is EXPERTS
+        else MODEL
+    )
+    mine: dict[str, tuple[Dense, int, int]] = {  # role -> what this rank meets of it, its head's tokens and width
+        "policy": (own, m, 512), "reference": (own, m, 512), "reward": (own, 1, 1), "critic": (CRITIC, m, 1),
+    }  # fmt: skip
+    invocation = {role: causal_forward(model, m, head, width) for role, (model, head, width) in mine.items()}
+    rollout = causal_forward(own, s, 1, 512) + sum(own.layers * layer_flops(own, 1, s + n) + product_flops(1, 64, 512) for n in range(1, t))
+    sharing = layout.data * layout.context * layout.tensor * layout.pipeline  # ranks among which one rank's sort of work is split
+    expected = {
+        "generation": b * rollouts * rollout,
+        "assessment": b * k * sum(invocation[role] for role in (*forwards, *["policy"] * step.recomputed)),
+        "training": b * k * (4 if step.checkpointing else 3) * sum(invocation[role] for role in trained),
+    }
+    if algorithm == "remax":
+        expected["assessment"] += b * invocation["reward"]
+    if algorithm == "dpo":
+        del expected["generation"]
+    one, every = (each(models, step, layout) for each in (paper.stages_per_rank, paper.stages_overall))
+    assert {stage: cost.work for stage, cost in one.items()} == pytest.approx({stage: flops / sharing for stage, flops in expected.items()})
+    assert {stage: cost.work for stage, cost in every.items()} == pytest.approx(
+        {stage: flops * layout.expert for stage, flops in expected.items()}
+    )
+    held = {
+        role: sum(tensors(mine[role][0], 64 * (role == "reward") + 32 * (role == "critic"))) / (layout.tensor * layout.pipeline)
+        for role in mine
+    }
+    kept = {role: b * k * m * mine[role][0].layers * mine[role][0].hidden / sharing for role in trained}
+    copies = {"none": 4, "zero2": 1 + 3 / layout.data}[layout.sharding]
+    assert one["training"].memory == pytest.approx(sum(copies * held[role] + kept[role] for role in trained))
+    assert one["assessment"].memory == pytest.approx(sum(held[role] for role in (*forwards, *["policy"] * step.recomputed)))
+    if algorithm != "dpo":
+        assert one["generation"].memory == pytest.approx(held["policy"] + b * k * 2 * m * 4 * 64 / sharing)
+    # A rank's layers of the chain; over all ranks a micro-batch passes every layer.
+    chain = levels(64 / layout.tensor) * 5 + 4 * levels(m)
+    values = 3 * levels(32 / layout.tensor) + 2 * levels(m)
+    depth = sum(values if role == "critic" else chain for role in (*forwards, *["policy"] * step.recomputed))
+    assert (one["assessment"].depth, every["assessment"].depth) == (depth / layout.pipeline, depth)
 
 
 def test_invocations_in_turn() -> None:

@@ -42,6 +42,9 @@ def test_state_of_7b_on_8_devices() -> None:
     assert training["optimizer"] == pytest.approx(8 * P7B / 8)
     assert training["reference weights"] == pytest.approx(2 * P7B / 8)
     assert training["rollout weights"] == pytest.approx(2 * P7B / 2)  # TP=2
+    assert predicted(experiment(), "trl").memory["training"].terms["reference weights"] == pytest.approx(
+        4 * P7B / 8
+    )  # float32, as the policy's
     alone = predicted(experiment("gsm8k_grpo", "base", "parallelism.data=1"))
     assert alone.memory["training"].verdict == "does not fit"
     assert alone.memory["training"].breaks == "optimizer"
@@ -59,7 +62,7 @@ def test_zero_stages_cut_what_they_are_said_to() -> None:
 
 def test_a_critic_doubles_the_state_and_checkpointing_cuts_activations() -> None:
     ppo = predicted(experiment("gsm8k_ppo")).memory["training"].terms
-    assert ppo["optimizer"] == pytest.approx(2 * 8 * P7B / 8)
+    assert ppo["optimizer"] == pytest.approx(8 * (P7B + P7B - 152_064 * 3584 + 3584) / 8)  # the critic has a value head of d
     shape = find_shape("qwen2.5-7b")
     layer = 2 * (6 * 3584 + 2 * (28 + 4) * 128 + 4 * 18_944) + 2 * 2 * 3584  # bfloat16; each norm's input in float32 too
     assert activation_bytes(shape, "bfloat16", 10, 28, checkpointing=False) == 10 * (28 * layer + 3 * 2 * 3584)
@@ -73,6 +76,56 @@ def test_what_one_device_holds_of_experts() -> None:
     split = experiment("gsm8k_grpo", "large")
     assert split.parallelism.expert == 8
     assert held_parameters(shape, split) == pytest.approx(shape.parameters - experts * 7 / 8)
+
+
+def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
+    """64 data ranks, expert parallel 8: 16 experts a rank, each held by 8 ranks, which share its optimizer state."""
+    shape = find_shape("qwen3-30b-a3b")
+    experts = 48 * 128 * 3 * 2048 * 768
+    terms = predicted(experiment("gsm8k_grpo", "large")).memory["training"].terms  # Megatron's distributed optimizer: ZeRO-1
+    assert terms["weights"] == pytest.approx(2 * (shape.parameters - experts * 7 / 8))
+    assert terms["optimizer"] == pytest.approx(12 * shape.parameters / 64)
+
+
+def test_pipeline_stages_hold_their_layers_and_the_first_the_embedding() -> None:
+    """Qwen2.5-7B in four stages: 7 layers and one of the two tables; the first keeps the activations of four micro-batches, the last has the logits."""
+    shape = find_shape("qwen2.5-7b")
+    layer = (P7B - 2 * 152_064 * 3584 - 3584) / 28
+    split = ("parallelism.pipeline=4", "parallelism.data=2", "parallelism.sharding=none", "parallelism.rollout_tensor=1")
+    one = experiment("gsm8k_grpo", "base", *split)
+    assert held_parameters(shape, one) == pytest.approx(7 * layer + 152_064 * 3584, rel=1e-5)
+    tied = find_shape("qwen2.5-0.5b")
+    assert held_parameters(tied, one) == pytest.approx((494_032_768 - 151_936 * 896) / 4 + 151_936 * 896)
+    apart = [predicted(experiment("gsm8k_grpo", "base", *split, f"model.gradient_checkpointing={on}")) for on in ("false", "true")]
+    plain, checkpointed = (of.memory["training"].terms for of in apart)
+    tokens = 8 * (59 + expected_lengths(one)[0].longest_response)
+    kept = activation_bytes(shape, "bfloat16", 1, 7, checkpointing=False)
+    assert plain["activations"] == pytest.approx(4 * tokens * kept) and "logits" not in plain
+    assert checkpointed["logits"] == pytest.approx(logits_bytes(shape, "bfloat16", tokens))
+    assert checkpointed["activations"] == pytest.approx(tokens * activation_bytes(shape, "bfloat16", 1, 7, checkpointing=True))
+
+
+def test_the_micro_batch_with_the_longest_samples_decides() -> None:
+    """Of a long tail every sample of a padded micro-batch is as long as the longest; OpenRLHF packs them as they come, verl sorts them first."""
+    changes = ("optimization.micro_batch_samples=2", "optimization.mini_batch_samples=16", "workload.max_prompt_tokens=512")
+    one, packed = (experiment("longtail_grpo", "base", *changes, *more) for more in ((), ("model.attention=flash_attention_2",)))
+    drawn, _ = expected_lengths(one)
+    mean, longest = drawn.response_tokens / drawn.samples, drawn.longest_response
+    assert longest > 5 * mean
+    tokens = {}
+    for name, which, framework in (("padded", one, "verl"), ("packed", packed, "openrlhf"), ("sorted", packed, "verl")):
+        tokens[name] = predicted(which, framework).memory["training"].terms["logits"] / logits_bytes(find_shape("qwen3-8b"), "bfloat16", 1)
+    prompt = drawn.prompt_tokens / drawn.samples
+    assert tokens["padded"] == tokens["sorted"] == pytest.approx(2 * (prompt + longest))
+    assert tokens["packed"] == pytest.approx(prompt + longest + prompt + mean)
+
+
+def test_key_value_heads_are_not_split_further_than_they_are_many() -> None:
+    """Qwen2.5-7B has four: eight devices of one replica hold each of them twice."""
+    four, eight = (
+        predicted(experiment("gsm8k_grpo", "base", f"parallelism.rollout_tensor={degree}")).memory["generation"].terms for degree in (4, 8)
+    )
+    assert four["KV cache of one sample"] == eight["KV cache of one sample"] == 1536 * 57_344 / 4
 
 
 def test_sharding_is_what_the_framework_makes_of_it() -> None:
@@ -138,12 +191,28 @@ def test_ranks_of_a_cpu_share_one_memory() -> None:
     assert training(2) == 2 * training(1)
 
 
+def test_processes_of_a_cpu_are_counted_once_for_the_machine() -> None:
+    """TRL is one process a rank; OpenRLHF one for each model and rank, an engine for each rank, and Ray; tiny's model is 16 bytes a parameter."""
+    for framework, expected in (("trl", 0.65e9), ("openrlhf", 2 * 0.65e9 + 1.9e9 + 2.5e9), ("verl", 0.65e9 + 1.9e9 + 2.5e9)):
+        one = experiment("gsm8k_grpo", "tiny")
+        terms = as_mapping(find_adapter(framework).translate(one, "cpu"))
+        found = predict(one, find_shape("tiny"), terms, None, 4e9, one_machine=True).memory["training"]
+        assert found.terms["processes"] == expected
+        assert found.total_bytes == sum(found.terms.values())
+        assert (found.verdict, found.breaks) == (("fits", None) if framework == "trl" else ("does not fit", "processes"))
+
+
 def test_devices_change_the_ranks() -> None:
     assert with_devices(experiment(), 16).parallelism.data == 16
     apart = experiment("gsm8k_grpo", "base", "placement.mode=disaggregated", "placement.rollout_devices=4", "parallelism.data=4")
     assert with_devices(apart, 12).parallelism.data == 8
-    with pytest.raises(UserError, match="--devices 3: 4 are the rollout's"):
+    with pytest.raises(UserError, match="--devices 3: 4 are the rollout's, and training needs at least 1$"):
         with_devices(apart, 3)
+    with pytest.raises(UserError, match="--devices 0: training needs at least 1$"):
+        with_devices(experiment(), 0)
+    split = experiment("gsm8k_grpo", "base", "parallelism.tensor=4", "parallelism.data=2")
+    with pytest.raises(UserError, match=r"--devices 6: training needs a multiple of 4 \(tensor x pipeline x context\)"):
+        with_devices(split, 6)
     with pytest.raises(UserError, match="--devices 7: .*must divide"):
         with_devices(experiment(), 7)
 

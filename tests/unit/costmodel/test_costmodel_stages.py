@@ -26,8 +26,9 @@ LENGTHS = Sequences.of([(10, 5), (20, 3)])
 N_ACT, BODY, HEAD = 524_288, 393_216, 131_072
 ATTENTION = 2 * 2 * 4 * 32  # 2 L n_q d_h
 FORWARD = 2 * N_ACT * 38 + ATTENTION * (15**2 + 23**2)
+PREFILL = 2 * BODY * 30 + 2 * HEAD * 2 + ATTENTION * (100 + 400)  # the head once per sample
 GENERATION = (
-    2 * BODY * 30 + 2 * HEAD * 2 + ATTENTION * (100 + 400)  # prefill: the head once per sample
+    PREFILL
     + 2 * N_ACT * 6 + 2 * ATTENTION * (11 + 12 + 13 + 14 + 21 + 22)  # decode: T - 1 tokens each, attending to S + t
 )  # fmt: skip
 
@@ -56,7 +57,7 @@ def test_what_a_framework_does_by_itself_adds_and_drops_stages() -> None:
     synced = stage_work(TINY, LENGTHS, setup(traits={"rollout_engine": "vllm"}))
     assert synced["weight_sync"].least_bytes == TINY.parameters * 4
     again = stage_work(TINY, LENGTHS, setup("gsm8k_grpo", "model.gradient_checkpointing=true"))["actor_update"]
-    assert again.hardware_flops - again.model_flops == FORWARD - 2 * HEAD * 38
+    assert again.hardware_flops - again.model_flops == FORWARD - 2 * HEAD * 38 - 2 * 38 * 2 * 384 * 128  # without head and down projections
 
 
 def test_ppo_separate_and_joint() -> None:
@@ -77,7 +78,9 @@ def test_epochs_train_again_and_generate_once() -> None:
 
 def test_remax_generates_a_baseline_for_each_prompt() -> None:
     remax = setup("gsm8k_grpo", "optimization.algorithm=remax", "optimization.group_size=4", "optimization.advantage_scaling=none")
-    assert stage_work(TINY, LENGTHS, remax)["generation"].model_flops == GENERATION * 5 / 4
+    done = stage_work(TINY, LENGTHS, remax)["generation"]
+    assert done.model_flops == GENERATION * 5 / 4
+    assert done.spared_flops == PREFILL * (5 / 4 - 1 / 4)  # five responses of one prompt
 
 
 def test_least_traffic() -> None:
@@ -104,14 +107,17 @@ def test_rollout_replicas_decode_side_by_side_but_each_one_token_after_the_other
     for data in (1, 4):
         there = setup("gsm8k_grpo", f"parallelism.data={data}", "optimization.micro_batch_samples=4", traits={"rollout_engine": "vllm"})
         seconds[data] = least_seconds("generation", stage_work(TINY, LENGTHS, there)["generation"], there, memory_bound)
-    assert seconds[4] == pytest.approx((5 * TINY.parameters * 4 + 93 * 1024 / 4) / 1e6)  # the weights are read as often as with one
+    # The replica with the longest sample reads the weights as often as one replica would, and no other one holds it up.
+    assert seconds[1] == pytest.approx((5 * TINY.parameters * 4 + 93 * 1024) / 1e6)
+    assert seconds[4] == pytest.approx(5 * TINY.parameters * 4 / 1e6)
 
 
 def test_least_step_by_placement() -> None:
     flops = Ceiling("measured", "x", 1e9, 1e15, "")
     one = setup()
     stages = stage_work(TINY, LENGTHS, one)
-    assert least_step(stages, one, flops) == pytest.approx((GENERATION + 2 * FORWARD + 3 * FORWARD) / 1e9)
+    # An engine may compute a prompt once for the four samples of its group, and so spare three of four prefills.
+    assert least_step(stages, one, flops) == pytest.approx((GENERATION - 3 / 4 * PREFILL + 2 * FORWARD + 3 * FORWARD) / 1e9)
     apart = setup(
         "gsm8k_grpo",
         "placement.mode=async",
@@ -123,7 +129,7 @@ def test_least_step_by_placement() -> None:
     without_sync = {stage: work for stage, work in stage_work(TINY, LENGTHS, apart).items() if stage != "weight_sync"}
     # The trainer assesses while the next batch is generated: nothing that a longer generation has to wait for.
     assert least_step(without_sync, apart, flops) == pytest.approx((FORWARD + 3 * FORWARD) / 1e9)
-    long = without_sync | {"generation": replace(without_sync["generation"], hardware_flops=10 * FORWARD)}
+    long = without_sync | {"generation": replace(without_sync["generation"], hardware_flops=10 * FORWARD, spared_flops=0.0)}
     assert least_step(long, apart, flops) == pytest.approx(10 * FORWARD / 1e9)
 
 
@@ -174,6 +180,11 @@ def test_mfu_of_a_known_device_by_hand() -> None:
     assert sheet.stages["generation"].mbu == pytest.approx(figures.stages["generation"].least_bytes / (2 * 300e9))
     assert sheet.least_step_s is not None and sheet.work_depth_ratio == pytest.approx(5 / sheet.least_step_s)
     assert figures.weight_sync is not None and figures.weight_sync.bytes_per_s == TINY.parameters * 4 / 0.25
+    assert sheet.least_sync_s == pytest.approx(TINY.parameters * 4 / 300e9)
+    assert sheet.sync_roofline == pytest.approx(TINY.parameters * 4 / 300e9 / 0.25)
+    without = {**RUN, "traits": RUN["traits"] | {"rollout_engine": "hf"}}
+    (bare,) = found(without).against
+    assert (bare.least_sync_s, bare.sync_roofline) == (None, None)
 
 
 def test_roofline_side_follows_the_ridge() -> None:

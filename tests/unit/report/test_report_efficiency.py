@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rlmbench.metrics import RunSummary
-from rlmbench.metrics.efficiency import Against, Efficiency, StageAgainst
+from rlmbench.metrics.efficiency import Against, Efficiency, StageAgainst, SyncEfficiency
 from rlmbench.report import efficiency, prediction
 from rlmbench.report.glossary import GLOSSARY
 from rlmbench.report.terminal import print_run_detail
@@ -50,17 +50,40 @@ def test_an_unknown_device_says_so_in_place_of_mfu(finished: Any) -> None:
 def test_the_chapter_of_the_page_and_the_words_of_the_glossary(finished: Any, known: RunSummary) -> None:
     chapter = efficiency.efficiency_section(known)
     table = chapter.parts[0]
-    assert [column.title for column in table.columns][-4:] == [
-        "MFU (datasheet)",
-        "HFU (datasheet)",
-        "MBU (datasheet)",
-        "roofline (datasheet)",
-    ]
+    assert [column.title for column in table.columns][-4:] == ["MFU", "HFU", "MBU", "roofline"]
+    assert table.caption == "Per measured step and stage; shares of the data sheet's peaks"
     assert [cell.text for cell in table.lines[0].cells][-4:] == ["25.0%", "31.2%", "12.5%", "75.0% memory"]
+    assert known.efficiency is not None
+    measured = replace(known.efficiency.against[0], basis="measured")
+    both = known.model_copy(update={"efficiency": replace(known.efficiency, against=[*known.efficiency.against, measured])})
+    heads = [column.title for column in efficiency.efficiency_section(both).parts[0].columns]
+    assert heads[-8::4] == ["MFU (datasheet)", "MFU (measured)"]
     absent = finished[1].model_copy(update={"efficiency": None, "absent": {"efficiency": "no such model"}})
     assert efficiency.efficiency_section(absent).parts[0].text == "Efficiency is absent: no such model."
     names = {term.name for term in GLOSSARY}
     assert {"Model FLOPs", "MFU, HFU", "MBU, FLOP/byte, roofline, limit", "Least step, work-depth ratio"} <= names
+
+
+def test_weight_sync_stands_beside_its_lower_bound(known: RunSummary) -> None:
+    assert known.efficiency is not None
+    synced = replace(
+        known.efficiency,
+        weight_sync=SyncEfficiency(seconds=0.5, replicas=2, least_bytes=1e9, bytes_per_s=2e9),
+        against=[replace(known.efficiency.against[0], least_sync_s=0.05, sync_roofline=0.1)],
+    )
+    text = dict(efficiency.step_lines(known, synced))["weight sync"]
+    assert text == ("954 MiB into 2 rollout replicas in 500 ms: 2.00 GB/s at least; 10.0% of what 3,350 GB/s a device allow (datasheet)")
+
+
+def test_memory_of_a_cpu_stands_beside_that_of_all_processes(known: RunSummary) -> None:
+    told: dict[str, Any] = {
+        "stages": {},
+        "least_step_s": None,
+        "memory": {"training": {"total_bytes": 3 << 30, "terms": {"processes": 1.0}}},
+    }
+    told["memory"]["generation"] = {"total_bytes": 2 << 30, "terms": {"processes": 1.0}}
+    held = known.model_copy(update={"memory": known.memory.model_copy(update={"run_peak_pss_bytes": 6 << 30})})
+    assert list(prediction.beside_rows(told, held))[1:] == [("memory of the machine", "3.00 GiB", "6.00 GiB", "2.00x")]
 
 
 def test_prediction_and_measurement_side_by_side(finished: Any, known: RunSummary) -> None:
