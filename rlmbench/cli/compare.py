@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rlmbench.cli.options import Campaign, Since, check_minimum_effect
-from rlmbench.errors import EXIT_NOT_COMPARABLE, EXIT_OK, EXIT_SLOWER, UserError
+from rlmbench.errors import EXIT_NOT_COMPARABLE, EXIT_OK, EXIT_SLOWER, UserError, as_line
 
 if TYPE_CHECKING:
     from rlmbench.comparison import Comparison, Evidence
+    from rlmbench.records import Run
 
 app = typer.Typer()
+_GIVEN = "rlmbench.arguments"
 
 
-@app.command()
+class _Command(TyperCommand):
+    """Keeps the arguments in their order: a shell makes several of ``--against results/branch/*``, of which the option takes the first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_GIVEN] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_Command)
 def compare(
+    context: typer.Context,
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN|SUITE", help="Runs (ids, folders, latest), folders of runs, or a suite: all of its runs.")
     ],
@@ -37,6 +49,12 @@ def compare(
             help="Exit code 5 when something is slower than its baseline (by SHARE, as in slower:5%), 4 when not judged.",
         ),
     ] = None,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="With --fail-on: pass although something stands beside nothing: only in the baseline, or only new."
+        ),
+    ] = False,
     campaign: Campaign = None,
     since: Since = None,
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),
@@ -63,19 +81,27 @@ def compare(
     """
     if sum((as_json, as_markdown, as_line)) > 1:
         raise UserError("give one of --json, --markdown and --line")
+    if against:
+        _check_order(context.meta[_GIVEN], runs)
     least = _minimum_effect(minimum_effect, fail_on)
     if fail_on is not None and not against and baseline is None:
         raise UserError("--fail-on: slower than what? give --baseline CONFIGURATION, or the new runs with --against")
     if against and baseline is not None:
         raise UserError("give one of --against and --baseline: with --against the RUNs named first are the baseline")
+    if allow_missing and fail_on is None:
+        raise UserError("--allow-missing: give --fail-on, too; without a gate nothing fails for what is missing")
 
     from rlmbench import comparison
 
-    found = _evidence(runs, results, campaign, since)
-    newer = _evidence(against, results, campaign, since) if against else None
-    compared = comparison.compare(found, least, baseline) if newer is None else comparison.compare_against(found, newer, least)
+    found = _found(runs, results, campaign, since)
+    if against:
+        newer = _found(against, results, campaign, since)
+        comparison.check_apart(found, newer)
+        compared = comparison.compare_against(_evidence(found), _evidence(newer), least)
+    else:
+        compared = comparison.compare(_evidence(found), least, baseline)
     if fail_on is not None:
-        compared = comparison.gated(compared)
+        compared = comparison.gated(compared, allow_missing=allow_missing)
     if junit is not None:
         _write_junit(compared, junit)
     try:
@@ -102,11 +128,27 @@ def _minimum_effect(minimum_effect: float | None, fail_on: str | None) -> float:
     return next(value for value in (share, minimum_effect, MINIMUM_EFFECT) if value is not None)
 
 
-def _evidence(names: list[str], results: Path, campaign: str | None, since: str | None) -> list[Evidence]:
+def _check_order(given: tuple[str, ...], runs: list[str]) -> None:
+    """That nothing which follows ``--against NEW`` is taken for a part of the baseline, which stands before it."""
+    first = given.index(runs[0])
+    for place, argument in enumerate(given):
+        following = given[place + 2] if place + 2 < len(given) else "-"
+        if argument == "--against" and first < place and not following.startswith("-"):
+            raise UserError(
+                f"--against takes one name, so that {following} would be part of the baseline; give --against for each, or a folder of runs"
+            )
+
+
+def _found(names: list[str], results: Path, campaign: str | None, since: str | None) -> list[Run]:
+    from rlmbench import comparison
+
+    return comparison.only(comparison.find_runs(names, results), campaign, since)
+
+
+def _evidence(found: list[Run]) -> list[Evidence]:
     from rlmbench import comparison
     from rlmbench.runner.execute import summarized
 
-    found = comparison.only(comparison.find_runs(names, results), campaign, since)
     return [comparison.evidence_of(run, summarized(run)) for run in found]
 
 
@@ -116,7 +158,10 @@ def _strict(compared: Comparison) -> int:
         return EXIT_OK
     refused = [pair for pair in compared.pairs if pair.verdict == "not comparable"]
     told = [f"{pair.a} v {pair.b} is not comparable: {pair.reasons[0].sentence}" for pair in refused]
-    print("\n".join(f"--strict: {line}" for line in told or ["there is only one configuration, so nothing was compared"]), file=sys.stderr)
+    print(
+        "\n".join(f"--strict: {as_line(line)}" for line in told or ["there is only one configuration, so nothing was compared"]),
+        file=sys.stderr,
+    )
     return EXIT_NOT_COMPARABLE
 
 
@@ -125,7 +170,8 @@ def _gate(compared: Comparison) -> int:
     if compared.gate is None or compared.gate.outcome == "passed":
         return EXIT_OK
     told = [pair.sentence for pair in compared.gate.pairs if pair.outcome != "passed"]
-    print("\n".join(f"--fail-on: {line}" for line in told or ["there is nothing beside the baseline"]), file=sys.stderr)
+    told += [f"{one.sentence}; run it, too, or accept it with --allow-missing" for one in compared.gate.missing]
+    print("\n".join(f"--fail-on: {as_line(line)}" for line in told or ["there is nothing beside the baseline"]), file=sys.stderr)
     return EXIT_SLOWER if compared.gate.outcome == "slower" else EXIT_NOT_COMPARABLE
 
 

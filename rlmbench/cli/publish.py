@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlmbench.errors import EXIT_OK, UserError
+from rlmbench.errors import EXIT_OK, EXIT_RUN_FAILED, UserError
+
+if TYPE_CHECKING:
+    from rlmbench.metrics import RunSummary
+    from rlmbench.publish import Published
+    from rlmbench.records import Run
 
 app = typer.Typer()
+AT_WORK = ("planned", "running")
 
 
 @app.command()
@@ -29,7 +36,8 @@ def publish(
     """Copy records for others to read: figures, tables, plan and manifest, without what names this machine or its user.
 
     Paths, host and user names, addresses and secrets become placeholders such as <run> and <host>; raw logs and the texts of prompts
-    are left out. rlmbench reads the copies as it reads records, and they compare equal to them.
+    are left out. rlmbench reads the copies as it reads records, and they compare equal to them. A run that is damaged is named and left
+    out, and the exit code is then 1.
 
     \b
     rlmbench publish latest -o results/reference
@@ -42,22 +50,30 @@ def publish(
     from rlmbench.report import numbers
     from rlmbench.runner.execute import summarized
 
-    found = [(run, summarized(run)) for run in only(find_runs(runs, results), campaign)]
-    scrubber = Scrubber()
-    for run, summary in found:
-        know_run(scrubber, run, summary)
-    ended = [(run, summary) for run, summary in found if run.manifest.status not in ("planned", "running")]
-    for run, _ in found:
-        if run.manifest.status in ("planned", "running"):
+    problems: list[UserError] = []
+    readable = _those_good(find_runs(runs, results), lambda run: run.manifest, problems)
+    found = only(readable, campaign) if readable else []
+    for run in found:
+        if run.manifest.status in AT_WORK:
             print(f"{run.id}: left out, as it is still running", file=sys.stderr)
-    if not ended:
-        raise UserError("nothing to publish: no run there has ended")
-    done = []
+    scrubber = Scrubber()
+    summaries: dict[Path, RunSummary] = {}
+    done: list[Published] = []
+
+    def know(run: Run) -> None:
+        summaries[run.path] = summarized(run)
+        know_run(scrubber, run, summaries[run.path])
+
+    def write(run: Run) -> None:
+        done.append(publish(run, summaries[run.path], scrubber, output))
+        print(f"{done[-1].path}: {numbers.size(done[-1].size_bytes)}", flush=True)
+
+    known = _those_good([run for run in found if run.manifest.status not in AT_WORK], know, problems)
     try:
-        for run, summary in ended:
-            done.append(publish(run, summary, scrubber, output))
-            print(f"{done[-1].path}: {numbers.size(done[-1].size_bytes)}", flush=True)
-        for planned, suite in dict.fromkeys((_campaign(run.path, run.manifest.campaign_id), run.manifest.suite) for run, _ in ended):
+        written = _those_good(known, write, problems)
+        if not written:
+            raise problems[0] if problems else UserError("nothing to publish: no run there has ended")
+        for planned, suite in dict.fromkeys((_campaign(run.path, run.manifest.campaign_id), run.manifest.suite) for run in written):
             if planned is not None:
                 publish_campaign(planned, scrubber, output, suite)
     except OSError as error:
@@ -68,8 +84,23 @@ def publish(
         from rlmbench.cli.output import print_json
 
         listed = [{"run": one.run_id, "path": str(one.path), "size_bytes": one.size_bytes} for one in done]
-        print_json({"runs": listed, "size_bytes": total})
-    return EXIT_OK
+        print_json({"runs": listed, "size_bytes": total, "left_out": [str(problem) for problem in problems]})
+    for problem in problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    return EXIT_RUN_FAILED if problems else EXIT_OK
+
+
+def _those_good(runs: Iterable[Run], use: Callable[[Run], object], problems: list[UserError]) -> list[Run]:
+    """The runs that `use` works for. One that is damaged is left out, and its problem kept: the others are as good as before."""
+    good = []
+    for run in runs:
+        try:
+            use(run)
+        except UserError as error:
+            problems.append(error)
+        else:
+            good.append(run)
+    return good
 
 
 def _campaign(run: Path, campaign_id: str | None) -> Path | None:

@@ -4,13 +4,14 @@ from rlmbench.comparison.compare import compare, compare_against, compare_groups
 from rlmbench.comparison.configurations import Group
 from rlmbench.comparison.evidence import Evidence, evidence_of
 from rlmbench.comparison.figures import Comparison, comparison_schema, comparison_schema_text
-from rlmbench.comparison.find import find_runs, only
+from rlmbench.comparison.find import check_apart, find_runs, only
 from rlmbench.comparison.gate import gated, parse_fail_on
 
 __all__ = [
     "Comparison",
     "Evidence",
     "Group",
+    "check_apart",
     "compare",
     "compare_against",
     "compare_groups",

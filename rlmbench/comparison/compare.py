@@ -9,7 +9,7 @@ from rlmbench.comparison.comparable import reasons, refuses_speed, verdict
 from rlmbench.comparison.configurations import Group, configuration, group, names_of
 from rlmbench.comparison.differences import differences
 from rlmbench.comparison.evidence import Evidence
-from rlmbench.comparison.figures import Adjustment, Comparison, Configuration, Pair, Reason, Slope, Speed
+from rlmbench.comparison.figures import Adjustment, Alone, Comparison, Configuration, Pair, Reason, Slope, Speed
 from rlmbench.comparison.natural import adjusted
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.metrics.covariates import AtEqualTokens
@@ -46,7 +46,14 @@ def compare_groups(groups: Sequence[Group], minimum_effect: float = MINIMUM_EFFE
         chosen = _chosen(members, baseline)
         pairs = [(one, of) for of in chosen for one in members if one is not of and _same_suite(one[1], of[1])]
         told = [one[1].model_copy(update={"name": f"{one[1].name}, baseline"}) if one in chosen else one[1] for one in members]
-        return _comparison(told, pairs, minimum_effect, baseline=[of[1].key for of in chosen])
+        alone = [
+            Alone(
+                key=one.key, sentence=f"{one.key} ({one.name}) stands beside nothing: {baseline} has no run of {one.suite} at {one.scale}"
+            )
+            for _, one in members
+            if not any(_same_suite(one, of[1]) for of in chosen)
+        ]
+        return _comparison(told, pairs, minimum_effect, baseline=[of[1].key for of in chosen], alone=alone)
     if len(members) == 2:
         return _comparison([one[1] for one in members], [(members[0], members[1])], minimum_effect)
     pairs, left_out = [], 0
@@ -60,30 +67,49 @@ def compare_groups(groups: Sequence[Group], minimum_effect: float = MINIMUM_EFFE
 
 def compare_against(baseline: Iterable[Evidence], new: Iterable[Evidence], minimum_effect: float = MINIMUM_EFFECT) -> Comparison:
     """Each configuration of `new` beside its counterpart in `baseline`: of the same suite, scale, framework and division, asked for alike where
-    there are several. A pair's `a` is the new one, so that "slower" says that the new one is.
+    there are several. A pair's `a` is the new one, so that "slower" says that the new one is. What only one side has is told (`alone`).
 
     Raises:
-        UserError: one has no counterpart, or several.
+        UserError: one of `new` has several counterparts, or none has any.
     """
     sides = [ordered(baseline), ordered(new)]
     groups = [*sides[0], *sides[1]]
     names = [f"{name}, {which}" for side, which in zip(sides, ("baseline", "new"), strict=True) for name in names_of(side)]
     members = _members(groups, names)
     before, after = members[: len(sides[0])], members[len(sides[0]) :]
-    pairs = [(one, _counterpart(one, before)) for one in after]
-    return _comparison([one[1] for one in members], pairs, minimum_effect, baseline=[one[1].key for one in before])
+    found = [(one, _counterpart(one, before)) for one in after]
+    pairs = [(one, other) for one, other in found if other is not None]
+    if not pairs:
+        raise UserError(f"--against: {_what(after[0])} has no counterpart in the baseline; run the suite with it, too")
+    alone = [_vanished(one, after) for one in before if not any(other is one for _, other in pairs)]
+    alone += [_only_new(one) for one, other in found if other is None]
+    return _comparison([one[1] for one in members], pairs, minimum_effect, baseline=[one[1].key for one in before], alone=alone)
 
 
-def _counterpart(one: Member, before: Sequence[Member]) -> Member:
+def _vanished(one: Member, after: Sequence[Member]) -> Alone:
+    like = "was asked for with its settings" if any(_kind(other) == _kind(one) for other in after) else f"is of {_what(one)}"
+    return Alone(key=one[1].key, sentence=f"{one[1].key} ({one[1].name}) has vanished: no new run {like}")
+
+
+def _only_new(one: Member) -> Alone:
+    return Alone(key=one[1].key, sentence=f"{one[1].key} ({one[1].name}) has no counterpart: no run of the baseline is of {_what(one)}")
+
+
+def _what(one: Member) -> str:
+    manifest = one[0].any.manifest
+    marks = [mark for mark in (manifest.variant, manifest.division) if mark not in ("", "matched")]
+    return ", ".join([f"{manifest.framework} with {manifest.suite} at {manifest.scale}", *marks])
+
+
+def _counterpart(one: Member, before: Sequence[Member]) -> Member | None:
     alike = [other for other in before if _kind(other) == _kind(one)]
     found = [other for other in alike if other[0].fields == one[0].fields] or alike
     if len(found) == 1:
         return found[0]
-    what = f"{one[1].framework} with {one[1].suite} at {one[1].scale}"
     if not found:
-        raise UserError(f"--against: {what} has no counterpart in the baseline; run the suite with it, too")
+        return None
     raise UserError(
-        f"--against: {what} has {len(found)} counterparts in the baseline ({', '.join(other[1].name for other in found)}); name the runs of one"
+        f"--against: {_what(one)} has {len(found)} counterparts in the baseline ({', '.join(other[1].name for other in found)}); name the runs of one"
     )
 
 
@@ -130,6 +156,7 @@ def _comparison(
     minimum_effect: float,
     baseline: Sequence[str] = (),
     left_out: int = 0,
+    alone: Sequence[Alone] = (),
 ) -> Comparison:
     return Comparison(
         minimum_effect=minimum_effect,
@@ -138,6 +165,7 @@ def _comparison(
         baseline=list(baseline),
         pairs=[_pair(a, b, minimum_effect) for a, b in pairs],
         pairs_left_out=left_out,
+        alone=list(alone),
     )
 
 

@@ -195,6 +195,7 @@ def configuration(key: str, one: Group, name: str) -> Configuration:
         **_efficiency(ok),
         **_resources(ok),
         unattributed_s=statistics.fmean(_per_step(run, [step.unattributed_s for step in _measured(run)]) for run in ok) if ok else None,
+        overlap_s=statistics.fmean(_per_step(run, [step.overlap_s for step in _measured(run)]) for run in ok) if ok else None,
         peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
     )
 

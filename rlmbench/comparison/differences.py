@@ -126,7 +126,7 @@ def _computed_tokens(a: Configuration, b: Configuration) -> Iterable[Difference]
         if other is None or mine.valid_tokens != other.valid_tokens or not mine.computed_tokens or not other.computed_tokens:
             continue
         if abs(mine.computed_tokens / other.computed_tokens - 1) > TOKENS_WORTH_NAMING:
-            subject = f"{COMPUTED_TOKENS} of {name.replace('_', ' ')}"
+            subject = f"{COMPUTED_TOKENS} of {name.replace('_', ' ').replace('logprob', 'log-probs')}"
             yield _difference(f"computed_tokens.{name}", subject, _tokens(mine), _tokens(other), knowledge.COMPUTED)
 
 

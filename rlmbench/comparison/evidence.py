@@ -13,7 +13,7 @@ from typing import Any
 from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary
 from rlmbench.records.manifest import Manifest
-from rlmbench.records.store import PLAN, Run
+from rlmbench.records.store import PLAN, Run, read_plan
 from rlmbench.records.tables import read_columns
 
 
@@ -68,7 +68,7 @@ def evidence_of(run: Run, summary: RunSummary) -> Evidence:
             facts[name].append(value)
     stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
     longest = _longest_response(run.path) if is_natural(summary) else {}
-    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path / PLAN), longest)
+    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path), longest)
 
 
 def is_natural(summary: RunSummary) -> bool:
@@ -83,13 +83,14 @@ def _longest_response(run_dir: Path) -> dict[int, int]:
     return longest
 
 
-def _plan_hash(path: Path) -> str | None:
+def _plan_hash(run_dir: Path) -> str | None:
     try:
-        return _hash_of_text(path.read_bytes())
+        return _hash_of_text((run_dir / PLAN).read_bytes())
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); the file is damaged") from None
+    except (ValueError, KeyError, TypeError):
+        read_plan(run_dir)  # says what is wrong with it
+        raise
 
 
 @lru_cache(maxsize=16)

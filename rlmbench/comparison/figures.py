@@ -46,7 +46,8 @@ class RunFigures(Figures):
 
 
 class StageFigures(Figures):
-    """Driver seconds in a stage per measured step, mean over steps, then over runs; its tokens likewise. Means, so that they add up."""
+    """Driver seconds in a stage per measured step, mean over steps, then over runs; its tokens likewise. Means, so that they add up: all
+    stages + unattributed_s - overlap_s = step_s."""
 
     seconds: float
     share: float = Field(description="Of the step.")
@@ -102,6 +103,9 @@ class Configuration(Figures):
     )
     device_peak_bytes: float | None = Field(default=None, description="Memory in use on a device, by the device; highest of any run.")
     unattributed_s: float | None
+    overlap_s: float | None = Field(
+        default=None, description="Seconds of a step in which a stage ran beside another, and is counted in both; mean over runs."
+    )
     peak_bytes: int | None = Field(
         description="Highest of any run: the device's reserved memory of one process, else host memory of all processes at once (of one, in older records)."
     )
@@ -173,7 +177,14 @@ class Pair(Figures):
     differences: list[Difference]
 
 
-GateOutcome = Literal["passed", "slower", "not judged"]
+class Alone(Figures):
+    """A configuration that nothing stands beside, though a baseline was given."""
+
+    key: str
+    sentence: str = Field(description="What there is no run of.")
+
+
+GateOutcome = Literal["passed", "slower", "missing", "not judged"]
 
 
 class GatePair(Figures):
@@ -190,13 +201,9 @@ class Gate(Figures):
 
     fail_on: Literal["slower"]
     share: float = Field(description="Fewer tokens/s than the baseline's divided by 1 + share count as slower, where shown.")
+    outcome: GateOutcome = Field(description="The worst: something slower, else something missing, else something not judged, else passed.")
     pairs: list[GatePair]
-
-    @property
-    def outcome(self) -> GateOutcome:
-        """The worst: something slower, else something not judged (also with nothing to judge), else passed."""
-        outcomes = {pair.outcome for pair in self.pairs}
-        return "slower" if "slower" in outcomes else "not judged" if "not judged" in outcomes or not outcomes else "passed"
+    missing: list[Alone] = Field(description="What stands beside nothing, so that nobody knows whether it is slower; empty when allowed.")
 
 
 class Comparison(Figures):
@@ -211,6 +218,10 @@ class Comparison(Figures):
     )
     pairs: list[Pair]
     pairs_left_out: int = Field(default=0, description="Pairs of one suite and scale that are not told, where configurations are many.")
+    alone: list[Alone] = Field(
+        default=[],
+        description="With a baseline: configurations that only the baseline has, only the new runs, or of a suite that it lacks.",
+    )
     gate: Gate | None = Field(default=None, description="Null unless asked for with --fail-on.")
 
     @property

@@ -13,11 +13,12 @@ from rlmbench.records.manifest import MANIFEST
 from rlmbench.records.store import LATEST, Run, find_run, list_runs, load
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+Identity = tuple[str, float] | Path
 _CAMPAIGN = re.compile(r"\d{8}-\d{6}-\d{3}")
 
 
 def find_runs(names: Iterable[str], results_dir: str | Path) -> list[Run]:
-    """The runs that `names` stand for, each once.
+    """The runs that `names` stand for, each once: of a run and a copy of it (a published one, say) the first that is named.
 
     A name is a run (folder, id, beginning of an id, or ``latest``), a folder that holds runs at most two levels below,
     a suite (all of its runs in `results_dir`), or a campaign's id. A profile run is found by its own name only.
@@ -25,11 +26,29 @@ def find_runs(names: Iterable[str], results_dir: str | Path) -> list[Run]:
     Raises:
         UserError: a name stands for no run.
     """
-    found: dict[Path, Run] = {}
+    found: dict[Identity, Run] = {}
     for name in names:
         for run in _runs_of(name, Path(results_dir)):
-            found.setdefault(run.path, run)
+            found.setdefault(_identity(run), run)
     return list(found.values())
+
+
+def check_apart(baseline: Iterable[Run], new: Iterable[Run]) -> None:
+    """That no run is on both sides: beside itself it would never be slower.
+
+    Raises:
+        UserError: one is.
+    """
+    before = {_identity(run) for run in baseline}
+    both = [run.id for run in new if _identity(run) in before]
+    if both:
+        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+        raise UserError(f"--against: {both[0]}{more} would be compared with itself, as the baseline has it, too; name each run on one side")
+
+
+def _identity(run: Run) -> Identity:
+    """What a run and its copies have in common; a damaged one is told by its place, until it is read."""
+    return (run.manifest.run_id, run.manifest.times.created_unix_s) if _readable(run) else run.path
 
 
 def _runs_of(name: str, results_dir: Path) -> list[Run]:
@@ -39,13 +58,27 @@ def _runs_of(name: str, results_dir: Path) -> list[Run]:
             if not runs:
                 raise UserError(f"{folder}: no runs there: a run's folder holds {MANIFEST}")
             return runs
-    if _CAMPAIGN.fullmatch(name) and (runs := [run for run in list_runs(results_dir) if run.measures and run.manifest.campaign_id == name]):
-        return runs
+    if _CAMPAIGN.fullmatch(name):
+        runs = [run for run in list_runs(results_dir) if run.measures and _may_be_of(run, name)]
+        if any(_readable(run) for run in runs):
+            return runs
     try:
         return [find_run(name, results_dir)]
     except UserError as error:
         suites = [path.name for path in results_dir.iterdir() if path.is_dir()] if results_dir.is_dir() else []
         raise UserError(f"{error}, or a suite with runs there{did_you_mean(name, suites)}") from None
+
+
+def _readable(run: Run) -> bool:
+    try:
+        return bool(run.manifest)
+    except UserError:
+        return False
+
+
+def _may_be_of(run: Run, campaign: str) -> bool:
+    """Whether the campaign made it. A run whose manifest is damaged may be of any: whoever reads it hears of the damage."""
+    return not _readable(run) or run.manifest.campaign_id == campaign
 
 
 def _folders(name: str, results_dir: Path) -> list[Path]:

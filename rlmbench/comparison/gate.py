@@ -1,10 +1,11 @@
-"""A gate for CI: is something slower than its baseline? What could not be judged does not pass."""
+"""A gate for CI: is something slower than its baseline? What could not be judged, or is no longer there, does not pass."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from rlmbench.comparison.figures import Comparison, Gate, GateOutcome, GatePair, Pair
+from rlmbench.comparison.figures import Alone, Comparison, Gate, GateOutcome, GatePair, Pair
 from rlmbench.errors import UserError
 
 SLOWER = "slower"
@@ -27,10 +28,23 @@ def parse_fail_on(text: str) -> float | None:
     return share
 
 
-def gated(comparison: Comparison) -> Comparison:
-    """`comparison` with the gate's outcome. Each pair's `a` is what is judged, `b` its baseline; the share is the minimum effect."""
+def gated(comparison: Comparison, *, allow_missing: bool = False) -> Comparison:
+    """`comparison` with the gate's outcome. Each pair's `a` is what is judged, `b` its baseline; the share is the minimum effect.
+
+    A configuration that stands beside nothing fails the gate: a framework that no longer runs at all is worse than a slower one.
+    """
     pairs = [GatePair(a=pair.a, b=pair.b, outcome=_outcome(pair), sentence=_sentence(pair, comparison)) for pair in comparison.pairs]
-    return comparison.model_copy(update={"gate": Gate(fail_on=SLOWER, share=comparison.minimum_effect, pairs=pairs)})
+    missing = [] if allow_missing else comparison.alone
+    gate = Gate(fail_on=SLOWER, share=comparison.minimum_effect, outcome=_worst(pairs, missing), pairs=pairs, missing=missing)
+    return comparison.model_copy(update={"gate": gate})
+
+
+def _worst(pairs: Sequence[GatePair], missing: Sequence[Alone]) -> GateOutcome:
+    """With nothing to judge, nothing has passed."""
+    outcomes = {pair.outcome for pair in pairs}
+    if "slower" in outcomes:
+        return "slower"
+    return "missing" if missing else "not judged" if "not judged" in outcomes or not outcomes else "passed"
 
 
 def _outcome(pair: Pair) -> GateOutcome:
@@ -52,4 +66,7 @@ def _sentence(pair: Pair, comparison: Comparison) -> str:
     if speed.verdict == "slower":
         return f"{pair.a} is slower than {baseline}: {evidence}"
     missed = f"a loss of up to {1 - speed.low:.1%} is not ruled out" if speed.low < 1 else "a loss is ruled out"
-    return f"{pair.a} is not shown to be slower than {baseline} by {100 * comparison.minimum_effect:g}% or more: {evidence}; {missed}"
+    lost = [reason.sentence for reason in pair.reasons if reason.kind == "failed_runs"]
+    return "; ".join(
+        [f"{pair.a} is not shown to be slower than {baseline} by {100 * comparison.minimum_effect:g}% or more: {evidence}", missed, *lost]
+    )

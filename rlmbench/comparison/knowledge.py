@@ -67,6 +67,9 @@ TRAITS: Mapping[str, Meaning] = {
     ),
     "critic_tokens": Meaning("tokens in the value loss", "numbers", "one more position per response in the value loss"),
     "gradient_clipping": Meaning("gradient clipping", "numbers", "bounds the size of an update"),
+    "critic_devices": Meaning(
+        "critic's devices", "neither", "a critic beside the actor trains at the same time, on as many devices more, which count as held"
+    ),
     "training_engine": Meaning("training engine", "neither", "who shards, reduces and steps: what is compared"),
     "rollout_poll": Meaning(
         "poll for finished rollouts", "neither", "a wait of up to one period in every step", "placement.fast_rollout_poll=true"

@@ -161,21 +161,38 @@ def _tables(run: Run, scrubber: Scrubber) -> dict[str, bytes]:
 
 
 def _parquet(table: Any) -> bytes:
-    """A table as small as it goes, since these files are many and short: times and ids as differences from the row before, and of the
-    metadata, which would be larger than most tables, the schema's version alone."""
+    """A table as small as it goes, since these files are many and short: integers as differences from the row before where that is smaller
+    (times and ids), all else as it is, which zstd packs best; of the metadata, which would be larger than most tables, the schema's version."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
-    others = [field.name for field in table.schema if not pa.types.is_integer(field.type)]
+    as_they_are, as_differences = (_column_sizes(_written(table, names)) for names in ([], whole))
+    return _written(table, [name for name in whole if as_differences[name] < as_they_are[name]])
+
+
+def _written(table: Any, as_differences: Sequence[str]) -> bytes:
+    import pyarrow.parquet as pq
+
+    encodings = {name: "DELTA_BINARY_PACKED" if name in as_differences else "PLAIN" for name in table.column_names}
     buffer = io.BytesIO()
     with pq.ParquetWriter(
         buffer, table.schema, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
-        use_dictionary=others, column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+        use_dictionary=False, column_encoding=encodings,
     ) as writer:  # fmt: skip
         writer.write_table(table)
         writer.add_key_value_metadata({key.decode(): value.decode() for key, value in table.schema.metadata.items() if key != b"pandas"})
     return buffer.getvalue()
+
+
+def _column_sizes(parquet: bytes) -> dict[str, int]:
+    import pyarrow.parquet as pq
+
+    metadata = pq.ParquetFile(io.BytesIO(parquet)).metadata
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    return {
+        metadata.schema.column(place).path: sum(group.column(place).total_compressed_size for group in groups)
+        for place in range(metadata.num_columns)
+    }
 
 
 def _cell(text: str, scrubber: Scrubber) -> str:

@@ -41,7 +41,9 @@ LEGEND: Mapping[str, str] = {
 
 _END = r"""(?=$|[/\s"'<>|:;,=(){}\[\]\\])"""
 _PART = r"""[^\s/"'<>|:;,=(){}\[\]\\]+"""
-_ABSOLUTE = re.compile(rf"(?:(?<![\w.<>/~$-])|(?<=file://))/(?!/)(?:{_PART}/)+(?:{_PART})?")
+_BEFORE = r"""(?:(?<![\w.<>/~$-])|(?<=file://)|(?<=^-[A-Za-z])|(?<=[\s"'=,]-[A-Za-z]))"""
+"""Where a path may begin; also after an option of one letter, as in ``-I/opt/x``."""
+_ABSOLUTE = re.compile(rf"{_BEFORE}/(?!/)(?:(?:{_PART}/)+(?:{_PART})?|[A-Za-z_][\w.+-]+{_END})")
 _KEPT_ROOTS = ("/dev/", "/proc/", "/sys/")
 """Kernel interfaces, the same on every machine."""
 _HOMES = re.compile(rf"(?<![\w.<>~$-])(?:/home/{_PART}|/Users/{_PART}|/root){_END}")
@@ -214,7 +216,7 @@ def _is_secret_variable(name: str, value: str) -> bool:
 
 def _last_part(found: re.Match[str]) -> str:
     path = found.group()
-    if path.startswith(_KEPT_ROOTS):
+    if _is_kept(path):
         return path
     if "/site-packages/" in path:
         return f"{PATH}/site-packages/{path.split('/site-packages/', 1)[1]}"
@@ -222,6 +224,10 @@ def _last_part(found: re.Match[str]) -> str:
         return f"{SOURCE}/{inside.group(1)}"
     last = path.rstrip("/").rsplit("/", 1)[-1]
     return f"{PATH}/{last}"
+
+
+def _is_kept(path: str) -> bool:
+    return f"{path}/".startswith(_KEPT_ROOTS)
 
 
 def _address_6(found: re.Match[str]) -> str:
@@ -236,7 +242,7 @@ def _address_6(found: re.Match[str]) -> str:
 
 def absolute_paths(text: str) -> list[str]:
     """Whatever in `text` still looks like an absolute path of a machine."""
-    return [path for path in _ABSOLUTE.findall(text) if not path.startswith(_KEPT_ROOTS)] + _HOMES.findall(text)
+    return [path for path in _ABSOLUTE.findall(text) if not _is_kept(path)] + _HOMES.findall(text)
 
 
 def _user() -> str | None:

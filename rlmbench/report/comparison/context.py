@@ -114,7 +114,7 @@ def runs_section(members: Sequence[Member]) -> Section:
         parts.append(folded_if_long(Table("Runs that did not end well", headings, tuple(_lost_line(*one) for one in lost), prose=True)))
         parts += [_tail(run) for _, run in lost[:3] if run.summary.failure and run.summary.failure.tail]
     rows = tuple(_run_line(member, place) for member in members for place in range(len(member.runs)))
-    headings = columns("", "run", "status", "started", "#steps", "#step, s", "#tok/s", "audit", "#load")
+    headings = columns("", "run", "status", "started", "#steps", "#step, s", "#tok/s", "audit", "#cores busy before")
     parts.append(folded_if_long(Table("All runs", headings, rows)))
     intro = "Every run that was asked for. One that did not end well is left out of all figures, and is listed."
     return Section("runs", "Runs and failures", "Runs", intro, tuple(parts))
@@ -150,7 +150,6 @@ def _tail(run: Evidence) -> Code:
 def _run_line(member: Member, place: int) -> Line:
     figures, run = member.figures.runs[place], member.runs[place]
     audit = run.summary.audit
-    load, cores = run.manifest.host.get("load"), run.manifest.host.get("cores")
     return line(
         member.key,
         Cell(figures.id, code=True),
@@ -160,8 +159,17 @@ def _run_line(member: Member, place: int) -> Line:
         words.NOT_GIVEN if figures.step_s is None else numbers.significant(figures.step_s),
         words.NOT_GIVEN if figures.tokens_per_s is None else numbers.significant(figures.tokens_per_s),
         Cell("none", state="none") if audit is None else Cell("passed", state="ok") if audit.ok else Cell("not passed", state="bad"),
-        f"{load[0]:.2f} on {cores} cores" if load and cores else "–",
+        _others_before(run),
     )
+
+
+def _others_before(run: Evidence) -> str:
+    """How busy the machine was when the run began: measured, in older records by its load average."""
+    measured = run.manifest.preconditions
+    if measured is not None and measured.host_busy_share is not None:
+        return numbers.share(measured.host_busy_share)
+    load, cores = run.manifest.host.get("load"), run.manifest.host.get("cores")
+    return f"load {load[0]:.2f} on {cores} cores" if load and cores else "–"
 
 
 # --- how to do it again --------------------------------------------------------------------------------------------

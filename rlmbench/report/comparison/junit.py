@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as Xml
 
-from rlmbench.comparison.figures import Comparison, Configuration, GatePair, Pair, RunFigures
+from rlmbench.comparison.figures import Alone, Comparison, Configuration, GatePair, Pair, RunFigures
 from rlmbench.report.comparison import words
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -19,12 +19,14 @@ def junit(comparison: Comparison) -> bytes:
     suite = Xml.SubElement(root, "testsuite", name=words.title(comparison))
     properties = Xml.SubElement(suite, "properties")
     for one in comparison.configurations:
-        for head, value in zip(words.HEADLINE[1:], words.headline(one)[1:], strict=True):
+        for head, value in zip(words.HEADLINE[1:], words.headline(one, comparison)[1:], strict=True):
             Xml.SubElement(properties, "property", name=f"{one.key} {head}", value=_clean(value))
     for pair in comparison.pairs:
         _pair(suite, pair, comparison)
     for judged in comparison.gate.pairs if comparison.gate else ():
         _gate(suite, judged, comparison)
+    for alone in comparison.alone if comparison.gate else ():
+        _alone(suite, alone, comparison)
     for one in comparison.configurations:
         for run in one.runs:
             _run(suite, run, one)
@@ -56,6 +58,15 @@ def _gate(suite: Xml.Element, judged: GatePair, comparison: Comparison) -> None:
         Xml.SubElement(case, "failure", type=judged.outcome, message=_clean(judged.sentence))
     else:
         Xml.SubElement(case, "system-out").text = _clean(judged.sentence)
+
+
+def _alone(suite: Xml.Element, alone: Alone, comparison: Comparison) -> None:
+    """What stands beside nothing has failed, unless that is allowed."""
+    case = Xml.SubElement(suite, "testcase", classname="not slower", name=_clean(words.named(comparison.configuration(alone.key))))
+    if comparison.gate and comparison.gate.missing:
+        Xml.SubElement(case, "failure", type="missing", message=_clean(alone.sentence))
+    else:
+        Xml.SubElement(case, "system-out").text = _clean(alone.sentence)
 
 
 def _run(suite: Xml.Element, run: RunFigures, configuration: Configuration) -> None:

@@ -6,22 +6,26 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rlmbench.comparison.figures import Comparison, Pair
+from rlmbench.errors import as_line
 from rlmbench.report.comparison import words
 
 
 def markdown(comparison: Comparison) -> str:
     """The whole comparison; it ends in a newline."""
     parts = [f"### {_text(words.title(comparison))}", _text(words.device_line(comparison)), _verdicts(comparison)]
+    alone = [f"- **{what}**: {_text(sentence)}" for what, sentence in words.alone(comparison)]
     if comparison.gate:
         judged = [f"- **{_text(pair.outcome)}**: {_text(pair.sentence)}" for pair in comparison.gate.pairs]
-        parts.insert(1, "\n".join([f"**{_text(words.gate_line(comparison))}**", "", *judged]))
+        parts.insert(1, "\n".join([f"**{_text(words.gate_line(comparison))}**", "", *judged, *alone]))
+    elif alone:
+        parts.append("\n".join(alone))
     if (more := words.left_out(comparison)) is not None:
         parts.append(_text(more))
     found = words.shared_reasons(comparison)
     if found:
         lines = [f"- **{_severity(reason.severity)}** ({words.few(pairs)}): {_text(reason.sentence)}" for pairs, reason in found]
         parts.append(_listed(lines, "reasons"))
-    parts.append(_table(words.HEADLINE, [words.headline(one) for one in words.told_first(comparison)], numbers_from=2))
+    parts.append(_table(words.HEADLINE, [words.headline(one, comparison) for one in words.told_first(comparison)], numbers_from=2))
     if (cut := words.more(len(comparison.configurations), "configurations")) is not None:
         parts.append(_text(cut))
     lost = [
@@ -85,5 +89,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: in
 
 def _text(value: str) -> str:
     """`value` as text: no markup, no table cell and no mention of a person comes out of a record."""
-    escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", " ".join(value.split()))
+    escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", as_line(value))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")

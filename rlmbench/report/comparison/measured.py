@@ -14,7 +14,7 @@ from rlmbench.report.comparison.members import Member, drawn, left_out_note
 from rlmbench.report.comparison.verdicts import folded_if_long
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Cell, Chart, Column, Group, Legend, Line, Note, Part, Section, Table, columns, line
-from rlmbench.report.words import listed, workers_in_order
+from rlmbench.report.words import listed, overlaps, workers_in_order
 
 MOST_STEPS = 100
 """Steps drawn per configuration; of longer runs every second, third, ... step."""
@@ -47,9 +47,14 @@ def time_section(comparison: Comparison, members: Sequence[Member]) -> Section:
             Legend(tuple((style_of(stage).label, style_of(stage).colour) for stage in stages)),
             _steps_charts(shown),
         ]
+    twice = (
+        f" What stages that run at once both count is taken off once ({words.TWICE})."
+        if any(overlaps(one.figures.overlap_s) for one in shown)
+        else ""
+    )
     intro = (
         "Mean seconds of a measured step on the process that drives the loop, over steps and then over runs, so that they add up to the "
-        "step. In the charts each bar is one step, the mean over the runs; faint bars are left out of all figures."
+        f"step.{twice} In the charts each bar is one step, the mean over the runs; faint bars are left out of all figures."
     )
     return section("time", "Where the time goes", "Time", intro, parts, members)
 
@@ -67,7 +72,7 @@ def _stage_table(comparison: Comparison, shown: Sequence[Member]) -> Table:
     lines = []
     for row in words.stage_rows(comparison):
         name = sections.stage_cell(styles[row.label]) if row.label in styles else Cell(row.label)
-        if row.label in styles or row.label == "step":
+        if row.label in styles or row.label in ("step", words.TWICE):
             lines.append(line(name, *row.cells[:keep]))
     return Table(
         "Seconds of a step and share of it",
@@ -93,6 +98,15 @@ def _step_rows(member: Member) -> list[charts.Row]:
     ]
 
 
+def _step_seconds(member: Member) -> dict[int, float]:
+    """Mean over runs of each step as a whole."""
+    by_step: dict[int, list[float]] = {}
+    for run in member.ok:
+        for step in run.summary.steps:
+            by_step.setdefault(step.step, []).append(step.step_s)
+    return {step: statistics.fmean(of_runs) for step, of_runs in by_step.items()}
+
+
 def _mean_of(of_runs: Sequence[dict[str, float]], stage: str) -> float:
     return statistics.fmean(of_run.get(stage, 0.0) for of_run in of_runs)
 
@@ -111,13 +125,14 @@ def _steps_chart(member: Member, rows: list[charts.Row], longest_s: float) -> Ch
     stages = in_order({row["stage"] for row in rows})
     steps = list(dict.fromkeys(row["step"] for row in rows))
     seconds = {(row["step"], row["stage"]): row["seconds"] for row in rows}
+    whole = _step_seconds(member)
     table = Table(
         f"Seconds per step and stage, {words.shortly(member.figures)}",
         columns("#step", "#step, s", *[f"#{style_of(stage).label}" for stage in stages]),
         tuple(
             line(
                 str(step),
-                numbers.fixed_seconds(sum(seconds.get((step, stage), 0.0) for stage in stages)),
+                numbers.fixed_seconds(whole[step]),
                 *[numbers.fixed_seconds(seconds.get((step, stage), 0.0)) for stage in stages],
             )
             for step in steps
@@ -126,9 +141,11 @@ def _steps_chart(member: Member, rows: list[charts.Row], longest_s: float) -> Ch
     runs = f"mean of {len(member.ok)} runs" if len(member.ok) > 1 else "one run"
     finished = len({step.step for run in member.ok for step in run.summary.steps})
     about = f"{len(steps)} steps, {runs}." if len(steps) == finished else f"{len(steps)} of {finished} steps, evenly chosen, {runs}."
-    cut = [(step, total) for step in steps if (total := sum(seconds.get((step, stage), 0.0) for stage in stages)) > longest_s]
+    if overlaps(member.figures.overlap_s):
+        about += f" Bars are higher than the step by what stages count twice, {numbers.seconds(member.figures.overlap_s)} in the mean."
+    cut = [step for step in steps if sum(seconds.get((step, stage), 0.0) for stage in stages) > longest_s]
     if cut:
-        about += f" Cut off: {listed([f'step {step} at {numbers.seconds(total)}' for step, total in cut[:3]])}."
+        about += f" Cut off: {listed([f'step {step} of {numbers.seconds(whole[step])}' for step in cut[:3]])}."
     spec = charts.stage_seconds(rows, longest_s)
     return Chart(f"chart-steps-{member.key}", words.shortly(member.figures), about, spec, table)
 
@@ -196,6 +213,7 @@ def waits_section(members: Sequence[Member]) -> Section:
             "The end of generation (typical run)",
             columns("", "configuration", "while fewer than a tenth of a step's samples are unfinished"),
             tuple(line(member.key, words.short(member.figures.name), _tail(member)) for member in shown),
+            prose=True,
         ),
         folded_if_long(
             Table(
@@ -426,7 +444,7 @@ def _audit_table(members: Sequence[Member]) -> Table:
             )
         )
     headings = columns("", "configuration", "audit passed in", "#samples", "#response tokens", "#planned", "first mismatch")
-    return Table("What reached the loss against the plan (whole run, warm-up included)", headings, tuple(lines))
+    return Table("What reached the loss against the plan (whole run, warm-up included)", headings, tuple(lines), prose=True)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -438,11 +456,12 @@ def memory_section(members: Sequence[Member]) -> Section:
     parts: list[Part] = []
     if shown:
         parts.append(_memory_chart(shown))
+    written = numbers.sizes(member.figures.peak_bytes for member in drawn(members))
     rows = [
-        line(member.key, words.short(member.figures.name), numbers.size(member.figures.peak_bytes), _kind(member.typical))
+        line(member.key, words.short(member.figures.name), written(member.figures.peak_bytes), _kind(member.typical))
         for member in drawn(members)
     ]
-    parts.append(Table("Of a whole run", columns("", "configuration", "#highest", "what it is"), tuple(rows)))
+    parts.append(Table("Of a whole run", columns("", "configuration", "#highest", "what it is"), tuple(rows), prose=True))
     intro = (
         "The highest of any run, process and measured step: memory that torch reserved on the device, or where there is none the resident set of "
         "a process. A framework that spreads its work over more processes needs less in each: the whole run counts all of them."
@@ -467,7 +486,8 @@ def _memory_chart(shown: Sequence[Member]) -> Chart:
         for member in shown
         if (stage := member.figures.stages.get(name)) is not None and stage.peak_bytes
     ]
-    cells = {(row["stage"], row["kind"]): numbers.size(row["bytes"]) for row in rows}
+    written = numbers.sizes(row["bytes"] for row in rows)
+    cells = {(row["stage"], row["kind"]): written(row["bytes"]) for row in rows}
     table = Table(
         "Peak memory per stage",
         heads("stage", shown),
@@ -509,7 +529,7 @@ def _sanity_table(shown: Sequence[Member]) -> Table:
         if any(figure in run.summary.learning.native for member in shown for run in member.ok):
             cells = [numbers.plain(member.mean(_native(figure)), "not logged") for member in shown]
             lines.append(line(f"{sections.LEARNING[figure]} (as logged)", *cells))
-    return Table("Over all runs: checks, and means of the measured steps", heads("what", shown, number=False), tuple(lines))
+    return Table("Over all runs: checks, and means of the measured steps", heads("what", shown, number=False), tuple(lines), prose=True)
 
 
 def _weights(member: Member) -> Cell:

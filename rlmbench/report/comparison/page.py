@@ -15,10 +15,11 @@ from rlmbench.report.glossary import COMPARISON_GLOSSARY
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Check, Download, Section, Share, State
 from rlmbench.report.taxonomy import taxonomy_sections
-from rlmbench.report.words import CPU_LABEL, listed
+from rlmbench.report.words import CPU_LABEL, listed, overlaps
 
 STATES: dict[Verdict, State] = {"comparable": "ok", "comparable with reservations": "warn", "not comparable": "bad"}
 MOST_RANKS = 8
+SHORT_TITLE = 24
 MOST_TOLD = 4
 MOST_REASONS = 5
 MOST_EMBEDDED = 200
@@ -40,7 +41,7 @@ def comparison_page(comparison: Comparison, groups: Sequence[Group]) -> Comparis
         status_word=_status_word(comparison),
         device_label=CPU_LABEL if all(one.device.startswith("cpu:") for one in comparison.configurations) else None,
         lead=words.lead(comparison),
-        ranks=tuple(_rank(one, _top(comparison)) for one in comparison.configurations[:MOST_RANKS]),
+        ranks=tuple(_rank(one, comparison) for one in comparison.configurations[:MOST_RANKS]),
         ranks_note=_ranks_note(comparison),
         told=told[:MOST_TOLD],
         told_note=_more(len(told), MOST_TOLD, "statements about pairs"),
@@ -104,8 +105,13 @@ def _data_note(comparison: Comparison) -> str:
 
 
 def _title(comparison: Comparison) -> str:
-    names = [words.short(one.name) for one in comparison.configurations]
+    names = [_unbroken(words.short(one.name)) for one in comparison.configurations]
     return f"{listed(_suites(comparison))}: " + (listed(names) if len(names) <= 3 else f"{len(names)} configurations")
+
+
+def _unbroken(name: str) -> str:
+    """A short name keeps its version on its line."""
+    return name.replace(" ", "\u00a0") if len(name) <= SHORT_TITLE else name
 
 
 def _suites(comparison: Comparison) -> list[str]:
@@ -153,14 +159,14 @@ def _top(comparison: Comparison) -> float:
     return min(max([highest, *ends]), 2 * highest) * 1.02
 
 
-def _rank(one: Configuration, top: float) -> Rank:
-    cells = dict(zip(words.HEADLINE, words.headline(one), strict=True))
+def _rank(one: Configuration, comparison: Comparison) -> Rank:
+    cells = dict(zip(words.HEADLINE, words.headline(one, comparison), strict=True))
     return Rank(
         key=one.key,
         name=words.short(one.name),
         note=words.NO_RUN if not one.runs_ok else "",
         cells=tuple((head, cells[head]) for head in ("tok/s", "95% interval", "step s", "runs", "spread", "peak memory")),
-        extent=_extent(one, top),
+        extent=_extent(one, _top(comparison)),
     )
 
 
@@ -187,8 +193,12 @@ def _ranks_note(comparison: Comparison) -> str:
 
 
 def _told(comparison: Comparison) -> tuple[Told, ...]:
+    """Each pair's speed, and its verdict where that is not the one in the badge of the page's head."""
     said = sorted(words.verdicts(comparison), key=lambda one: one[1] == "not comparable")
-    return tuple(Told(words.few(pairs), STATES[verdict], verdict, speed[:1].upper() + speed[1:]) for pairs, verdict, speed in said)
+    apart = len({verdict for _, verdict, _ in said}) > 1
+    return tuple(
+        Told(words.few(pairs), STATES[verdict], verdict if apart else "", speed[:1].upper() + speed[1:]) for pairs, verdict, speed in said
+    )
 
 
 def _checks(comparison: Comparison) -> tuple[Check, ...]:
@@ -241,5 +251,10 @@ def _legend(members: Sequence[Member]) -> tuple[tuple[str, str], ...]:
 
 def _bars_note(members: Sequence[Member]) -> str:
     note = "Mean seconds of a measured step on the process that drives the loop; all bars on one scale."
+    twice = [
+        f"{one.key} {numbers.seconds(one.overlap_s)}" for one in (member.figures for member in drawn(members)) if overlaps(one.overlap_s)
+    ]
+    if twice:
+        note += f" Where stages run at once, both count the time ({listed(twice)} of a step), and their parts are narrower for it."
     good = sum(bool(member.ok) for member in members)
     return note if good <= MOST_DRAWN else f"{note} The fastest {MOST_DRAWN} of {good} configurations."

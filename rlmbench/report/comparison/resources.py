@@ -10,6 +10,7 @@ from rlmbench.report.comparison.members import Member, drawn, left_out_note
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Cell, Column, Line, Note, Part, Section, Table, line
 from rlmbench.report.resources import FIVE_NAMES
+from rlmbench.report.words import listed
 
 NONE = "–"
 Form = Callable[[float], str]
@@ -41,7 +42,10 @@ def idle_table(shown: Sequence[Member]) -> Table:
         cells = [_waiting(member) if name == "role_waiting" else _idle(member, name) for member in shown]
         lines.append(line(Cell(name, code=True), *cells, of_what))
     return Table(
-        "Idle time by its five names", (Column("name"), *(Column(member.key) for member in shown), Column("share of what")), tuple(lines)
+        "Idle time by its five names",
+        (Column("name"), *(Column(member.key) for member in shown), Column("share of what")),
+        tuple(lines),
+        prose=True,
     )
 
 
@@ -61,11 +65,11 @@ def _waiting(member: Member) -> str:
 def resources_section(members: Sequence[Member]) -> Section:
     """Energy, memory and CPU of each configuration, as a whole and by stage."""
     shown = drawn(members)
-    lines = [
-        line(name, *[_written(form, figure(member.figures)) for member in shown], definition)
-        for name, definition, form, figure in OF_CONFIGURATION
-        if any(figure(member.figures) is not None for member in shown)
-    ]
+    lines = []
+    for name, definition, form, figure in OF_CONFIGURATION:
+        figures = [figure(member.figures) for member in shown]
+        if any(value is not None for value in figures):
+            lines.append(line(name, *map(_written(form, figures), figures), definition))
     parts: list[Part] = [Note(text) for text in (left_out_note(members),) if text]
     if lines:
         heads = (Column("what"), *(Column(member.key, True) for member in shown), Column("definition"))
@@ -74,9 +78,7 @@ def resources_section(members: Sequence[Member]) -> Section:
         rows = _stage_lines(shown, form, of_stage)
         if rows:
             parts.append(Table(title, (Column("stage"), *(Column(member.key, True) for member in shown)), tuple(rows)))
-    missing = [f"{member.key}: {reason}" for member in shown if (reason := _reason(member)) is not None]
-    if missing:
-        parts.append(Note(f"Absent: {'; '.join(missing)}."))
+    parts += [Note(text) for text in _absent(shown)]
     if not parts:
         parts.append(Note("No run ended well, so there are no figures."))
     intro = (
@@ -88,20 +90,24 @@ def resources_section(members: Sequence[Member]) -> Section:
 
 def _stage_lines(shown: Sequence[Member], form: Form, figure: Callable[[StageFigures], float | None]) -> list[Line]:
     stages = in_order({name for member in shown for name, stage in member.figures.stages.items() if figure(stage) is not None})
-    return [
-        line(
-            Cell(style_of(name).label, colour=style_of(name).colour),
-            *[_written(form, figure(stage) if (stage := member.figures.stages.get(name)) else None) for member in shown],
-        )
-        for name in stages
-    ]
+    figures = [[figure(stage) if (stage := member.figures.stages.get(name)) else None for member in shown] for name in stages]
+    written = _written(form, [value for of_stage in figures for value in of_stage])
+    rows = zip(stages, figures, strict=True)
+    return [line(Cell(style_of(name).label, colour=style_of(name).colour), *map(written, of_stage)) for name, of_stage in rows]
 
 
-def _reason(member: Member) -> str | None:
-    """Why a configuration has no energy, or nothing at all."""
-    absent = member.typical.summary.absent
-    return absent.get("host") or absent.get("energy")
+def _absent(shown: Sequence[Member]) -> list[str]:
+    """Which configurations have no energy, or nothing at all, and why; those with one reason together."""
+    who: dict[tuple[str, str], list[str]] = {}
+    for member in shown:
+        for what, field in (("readings", "host"), ("energy", "energy")):
+            if (reason := member.typical.summary.absent.get(field)) is not None:
+                who.setdefault((what, reason), []).append(member.key)
+                break
+    return [f"No {what} of {listed(keys)}: {reason}." for (what, reason), keys in who.items()]
 
 
-def _written(form: Form, value: float | None) -> str:
-    return NONE if value is None else form(value)
+def _written(form: Form, values: Sequence[float | None]) -> Callable[[float | None], str]:
+    """How figures that stand beside each other are written: sizes in one unit."""
+    one = numbers.sizes(values) if form is numbers.size else form
+    return lambda value: NONE if value is None else one(value)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlmbench.comparison.figures import Comparison
 
 _STYLES = {"comparable": "green", "comparable with reservations": "yellow", "not comparable": "bold red"}
-_GATE = {"passed": "green", "not judged": "yellow", "slower": "bold red"}
+_GATE = {"passed": "green", "not judged": "yellow", "missing": "bold red", "slower": "bold red"}
 _LABEL_WIDTH, _COLUMN_WIDTH = 22, 16
 """Of the stage table, in characters: as many configurations stand beside each other as fit, the others below."""
 
@@ -40,6 +40,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(text(words.gate_line(comparison), _GATE[comparison.gate.outcome]))
         for judged in comparison.gate.pairs:
             hanging(console, f"  {judged.outcome}: ", judged.sentence, _GATE[judged.outcome])
+    for what, sentence in words.alone(comparison):
+        hanging(console, f"  {what}: ", sentence, _GATE.get(what, "yellow"))
     reasons = words.shared_reasons(comparison)
     for pairs, reason in reasons[: words.MOST_LINES]:
         mark, style = ("X ", "bold red") if reason.severity == "prevents" else ("! ", "yellow")
@@ -61,7 +63,7 @@ def _headline(comparison: Comparison) -> Table:
     heads = [name for name in words.HEADLINE if name != "configuration"]
     made = table(*(f"#{name}" if name else name for name in heads))
     for one in words.told_first(comparison):
-        cells = dict(zip(words.HEADLINE, words.headline(one), strict=True))
+        cells = dict(zip(words.HEADLINE, words.headline(one, comparison), strict=True))
         made.add_row(*(text(cells[name]) for name in heads))
     return made
 

@@ -25,6 +25,7 @@ def verdicts_section(comparison: Comparison, shown_above: int) -> Section:
         parts.append(Note(words.sentence(words.nothing_to_compare(comparison))))
     if len(comparison.configurations) > shown_above or any(words.short(one.name) != one.name for one in comparison.configurations):
         parts.append(folded_if_long(_configurations_table(comparison)))
+    parts += [Note(f"{one.sentence}.") for one in comparison.alone]
     parts += [Note(note) for note in (words.left_out(comparison), words.many_pairs(comparison)) if note is not None]
     intro = (
         f"The run is the unit. Faster or slower needs all three: p of an exact permutation test at most {comparison.alpha:.0%}, a 95% interval "
@@ -44,7 +45,7 @@ def folded_if_long(table: Table) -> Part:
 
 def _pairs_table(comparison: Comparison) -> Table:
     headings = columns("pair", "verdict", "tokens/s", "#ratio", "#95% interval", "#p", "#smallest p", "#runs", "reasons")
-    return Table("Every pair", headings, tuple(_pair_line(pair) for pair in comparison.pairs))
+    return Table("Every pair", headings, tuple(_pair_line(pair) for pair in comparison.pairs), prose=True)
 
 
 def _pair_line(pair: Pair) -> Line:
@@ -86,4 +87,4 @@ def _reasons_table(comparison: Comparison) -> Table:
 
 def _configurations_table(comparison: Comparison) -> Table:
     headings = columns(*(head if place < 2 else f"#{head}" for place, head in enumerate(words.HEADLINE)))
-    return Table("Every configuration", headings, tuple(line(*words.headline(one)) for one in comparison.configurations))
+    return Table("Every configuration", headings, tuple(line(*words.headline(one, comparison)) for one in comparison.configurations))

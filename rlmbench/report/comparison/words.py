@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from rlmbench.comparison.figures import Comparison, Configuration, Difference, Interval, Pair, Reason, RunFigures, Speed, Verdict
 from rlmbench.comparison.knowledge import EFFECTS
+from rlmbench.errors import as_line
 from rlmbench.report import numbers
-from rlmbench.report.words import CPU_LABEL, listed, plain_class
+from rlmbench.report.words import CPU_LABEL, listed, overlaps, plain_class
 
 NOT_GIVEN = "n/a"
 SHORT_NAME = 80
@@ -15,6 +16,8 @@ MOST_PAIRS = 6
 MOST_LINES = 30
 """Verdicts, reasons and differences that the terminal and Markdown list; JSON holds all."""
 NO_RUN = "no run ended well"
+TWICE = "counted twice"
+"""Seconds of a step in which two stages ran at once: both count them, so they are taken off once."""
 HEADLINE = ("", "configuration", "runs", "step s", "tok/s", "95% interval", "spread", "peak memory")
 CAPTION = (
     "step s and tok/s are means over runs; the interval is that of tok/s. Spread: standard deviation of tok/s over runs, the noise floor. "
@@ -75,8 +78,9 @@ def pair_name(pair: Pair) -> str:
     return f"{pair.a} v {pair.b}"
 
 
-def headline(one: Configuration) -> tuple[str, ...]:
-    """The cells of a configuration under `HEADLINE`."""
+def headline(one: Configuration, comparison: Comparison) -> tuple[str, ...]:
+    """The cells of a configuration under `HEADLINE`; memory in one unit for all of them."""
+    memory = numbers.sizes(other.peak_bytes for other in comparison.configurations)
     return (
         one.key,
         one.name,
@@ -85,7 +89,7 @@ def headline(one: Configuration) -> tuple[str, ...]:
         cell(one.tokens_per_s),
         bounds(one.tokens_per_s),
         NOT_GIVEN if one.run_spread is None else numbers.share(one.run_spread),
-        NOT_GIVEN if one.peak_bytes is None else numbers.size(one.peak_bytes),
+        NOT_GIVEN if one.peak_bytes is None else memory(one.peak_bytes),
     )
 
 
@@ -294,7 +298,8 @@ def stage_heads(comparison: Comparison) -> list[str]:
 
 
 def stage_rows(comparison: Comparison) -> list[StageRow]:
-    """Mean seconds per measured step and share of it, unattributed last, then the step. They add up. Under `stage_heads`."""
+    """Mean seconds per measured step and share of it, then unattributed, what stages that ran at once count twice, and the step: they add up.
+    Under `stage_heads`."""
     from rlmbench.report.palette import style_of
 
     good = [one for one in comparison.configurations if one.runs_ok and one.step_s]
@@ -312,6 +317,10 @@ def stage_rows(comparison: Comparison) -> list[StageRow]:
         )
         for label, seconds in rows
     ]
+    twice = [-one.overlap_s if overlaps(one.overlap_s) and one.overlap_s else None for one in good]
+    if any(twice):
+        cells = [f"{of:.3f} ({of / step:.1%})" if of and step else "" for of, step in zip(twice, steps_s, strict=True)]
+        shared.append(StageRow(TWICE, cells + _longer(twice)))
     return [*shared, StageRow("step", [numbers.fixed_seconds(step) for step in steps_s] + _longer(steps_s))]
 
 
@@ -377,13 +386,22 @@ def one_line(comparison: Comparison) -> str:
     rates = [f"{named(one)} {cell(one.tokens_per_s)} tok/s" for one in comparison.configurations]
     verdicts = [f"{pair_name(pair)}: {pair.verdict}, {speed_sentence(pair, comparison)}" for pair in comparison.pairs]
     gate = [gate_line(comparison)] if comparison.gate else []
-    return "; ".join([*gate, f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)])])
+    alone = [one.sentence for one in comparison.alone]
+    told = [*gate, *alone, f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)])]
+    return as_line("; ".join(told))
 
 
 def gate_line(comparison: Comparison) -> str:
     """``regression gate (slower by 5% or more): passed``; nothing without a gate."""
     gate = comparison.gate
     return f"regression gate ({gate.fail_on} by {100 * gate.share:g}% or more): {gate.outcome}" if gate else ""
+
+
+def alone(comparison: Comparison) -> list[tuple[str, str]]:
+    """What stands beside nothing, each with what a gate makes of it: ``missing``, ``allowed``, or without a gate ``alone``."""
+    gate = comparison.gate
+    what = "alone" if gate is None else "missing" if gate.missing else "allowed"
+    return [(what, one.sentence) for one in comparison.alone]
 
 
 def left_out(comparison: Comparison) -> str | None:
@@ -398,9 +416,10 @@ def left_out(comparison: Comparison) -> str | None:
 
 
 def nothing_to_compare(comparison: Comparison) -> str:
-    return (
-        f"all {sum(len(one.runs) for one in comparison.configurations)} runs are of one configuration: there is nothing to compare it with"
-    )
+    runs = sum(len(one.runs) for one in comparison.configurations)
+    if runs == 1:
+        return "one run alone: there is nothing to compare it with"
+    return f"all {runs} runs are of one configuration: there is nothing to compare it with"
 
 
 MOST_COLUMNS = 12

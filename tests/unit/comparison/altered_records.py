@@ -12,7 +12,7 @@ from typing import Any
 from rlmbench.comparison import Evidence, evidence_of
 from rlmbench.comparison.compare import compare
 from rlmbench.comparison.figures import Comparison, Pair
-from rlmbench.metrics import summarize
+from rlmbench.metrics import summarize, write_summary
 from rlmbench.records import load
 
 HOST = {"hostname": "one", "cpu_model": "Synthetic CPU", "cores": 2, "memory_bytes": 8 << 30, "boot_id": "b", "load": [0.5, 0.5, 0.5]}
@@ -40,6 +40,8 @@ class Records:
         path.write_text(json.dumps({**json.loads(path.read_text()), "host": HOST, "environment": TRL, **manifest}))
         if change:
             change(place)
+            for derived in place.glob("*.parquet"):
+                derived.unlink()
         run = load(place)
         if change is None and "status" not in manifest and self._plain:
             who = {name: getattr(run.manifest, name) for name in ("suite", "framework", "division")}
@@ -55,6 +57,14 @@ class Records:
         if framework not in self._plain:
             self._plain[framework] = self.altered(**OF_VERL)
         return self._plain[framework]
+
+    def kept_at(self, run: Path, **manifest: Any) -> None:
+        """Write the plain run to `run` with `manifest`'s fields and the figures that a run keeps."""
+        shutil.copytree(self.written, run)
+        path = run / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "host": HOST, "run_id": run.name, **manifest}))
+        of = {name: manifest[name] for name in ("suite", "framework") if name in manifest}
+        write_summary(run, self.plain().summary.model_copy(update={"id": run.name, **of}))
 
 
 def repeated(evidence: Evidence, times: int = 4, speed: float = 1.0, spread: float = 0.01) -> list[Evidence]:
@@ -78,6 +88,7 @@ def _at_speed(evidence: Evidence, factor: float, run_id: str) -> Evidence:
             update={
                 "step_s": step.step_s / factor,
                 "unattributed_s": step.unattributed_s / factor,
+                "overlap_s": step.overlap_s / factor,
                 "stages_s": {stage: seconds / factor for stage, seconds in step.stages_s.items()},
             }
         )

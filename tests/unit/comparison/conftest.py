@@ -13,10 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import synthetic_run
 from altered_records import Records
 
+from rlmbench.records.tables import write_tables
+
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic_run.write_run(tmp_path_factory.mktemp("written"), steps=4, prompts_per_step=4, group_size=2).path
+    """Events and the tables derived from them, as a run that ended well leaves them."""
+    run = synthetic_run.write_run(tmp_path_factory.mktemp("written"), steps=4, prompts_per_step=4, group_size=2)
+    write_tables(run.path, run.tables)
+    return run.path
 
 
 @pytest.fixture(scope="session")

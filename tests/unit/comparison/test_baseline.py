@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import random
 import shutil
@@ -12,7 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 import synthetic_run
-from altered_records import HOST, TRL, VERL, repeated
+from altered_records import HOST, OF_VERL, TRL, VERL, repeated
+from rich.console import Console
 
 from rlmbench.cli.main import main
 from rlmbench.comparison import compare, compare_against, gated, parse_fail_on
@@ -22,6 +24,7 @@ from rlmbench.records import load
 from rlmbench.report.comparison import words
 from rlmbench.report.comparison.junit import junit
 from rlmbench.report.comparison.markdown import markdown
+from rlmbench.report.comparison.terminal import print_comparison
 
 # --- lengths left to the model ------------------------------------------------------------------------------------
 
@@ -114,6 +117,14 @@ def test_what_passes_says_what_it_could_have_missed(records):
     assert judged.sentence.endswith("is not ruled out")
 
 
+def test_what_passes_says_which_runs_it_could_not_count(records):
+    """Half of the new runs crashed; those that did not are as fast. `rlmbench run` has said so by its exit code; the gate's sentence does, too."""
+    crashed = records.altered(status="failed", failure=synthetic_run.FAILURE.model_dump(mode="json"))
+    compared = gated(compare_against(repeated(records.plain(), 4), [*repeated(records.plain(), 4), crashed]))
+    assert compared.gate.outcome == "passed"
+    assert compared.gate.pairs[0].sentence.endswith("; 1 of 5 runs of B did not end well and are left out (1 failed: out_of_memory_host)")
+
+
 def test_a_loss_below_the_share_passes_and_above_it_does_not(records):
     for share, outcome in ((0.03, "slower"), (0.15, "passed")):
         compared = gated(compare_against(repeated(records.plain(), 4), repeated(records.plain(), 4, speed=0.9), share))
@@ -134,6 +145,80 @@ def test_each_has_its_own_counterpart(records):
     assert frameworks == [("verl", "verl"), ("trl", "trl")]
     with pytest.raises(UserError, match="verl with gsm8k_grpo at tiny has no counterpart"):
         compare_against(repeated(records.plain(), 2), repeated(records.plain("verl"), 2))
+
+
+@pytest.fixture(scope="module")
+def vanished(records):
+    """The baseline has TRL and verl; of the new runs, which are as fast, only TRL is left."""
+    before = [*repeated(records.plain(), 4), *repeated(records.plain("verl"), 4, speed=0.5)]
+    return compare_against(before, repeated(records.plain(), 4))
+
+
+GONE = "B (verl 0.9.1, baseline) has vanished: no new run is of verl with gsm8k_grpo at tiny"
+
+
+def test_what_has_vanished_fails_the_gate_in_every_format(vanished):
+    compared = gated(vanished)
+    assert ([pair.outcome for pair in compared.gate.pairs], compared.gate.outcome) == (["passed"], "missing")
+    assert [(one.key, one.sentence) for one in compared.gate.missing] == [("B", GONE)]
+    line = words.one_line(compared)
+    assert line.startswith(f"regression gate (slower by 3% or more): missing; {GONE}; gsm8k") and "\n" not in line
+    assert f"- **missing**: {GONE}" in plain_markdown(compared) and f"missing: {GONE}" in told(compared)
+    (case,) = ElementTree.fromstring(junit(compared)).findall(".//testcase[@name='B (verl 0.9.1, baseline)']")
+    assert (case.get("classname"), case.find("failure").get("message")) == ("not slower", GONE)
+    document = compared.model_dump(mode="json")
+    assert document["gate"]["outcome"] == "missing" and document["gate"]["missing"] == document["alone"] == [{"key": "B", "sentence": GONE}]
+
+
+def test_what_has_vanished_may_be_allowed_and_is_told_all_the_same(vanished):
+    compared = gated(vanished, allow_missing=True)
+    assert (compared.gate.outcome, compared.gate.missing) == ("passed", [])
+    assert (
+        GONE in words.one_line(compared) and f"- **allowed**: {GONE}" in plain_markdown(compared) and f"allowed: {GONE}" in told(compared)
+    )
+    root = ElementTree.fromstring(junit(compared))
+    assert root.get("failures") == "0" and GONE in [output.text for output in root.iter("system-out")]
+
+
+def test_without_a_gate_what_has_vanished_is_told(vanished):
+    for text in (words.one_line(vanished), plain_markdown(vanished), told(vanished)):
+        assert GONE in text
+    assert "missing" not in told(vanished)
+
+
+def plain_markdown(compared):
+    return markdown(compared).replace("\\", "")
+
+
+def told(compared):
+    """The terminal's text as one line."""
+    out = io.StringIO()
+    print_comparison(compared, Console(file=out, width=200, markup=False, highlight=False))
+    return " ".join(out.getvalue().split())
+
+
+def test_one_of_several_settings_has_vanished_and_one_is_new(records):
+    """Asked for with two seeds before; of the new runs one is as before, and a suite of its own is new."""
+    experiment = synthetic_run.experiment(4, 4, 2, 1)
+    experiment["measurement"]["seed"] = 7
+    seven = records.altered(experiment=experiment)
+    ppo = records.altered(suite="gsm8k_ppo")
+    compared = gated(compare_against([*repeated(records.plain(), 2), *repeated(seven, 2)], [*repeated(seven, 2), *repeated(ppo, 2)]))
+    of = {one.key: one for one in compared.configurations}
+    told = {of[one.key].name: one.sentence.split(")", 1)[1] for one in compared.gate.missing}
+    assert told == {
+        "TRL 1.16.0, measurement.seed=0, baseline": " has vanished: no new run was asked for with its settings",
+        "TRL 1.16.0, gsm8k_ppo at tiny, new": " has no counterpart: no run of the baseline is of trl with gsm8k_ppo at tiny",
+    }
+
+
+def test_a_suite_without_the_baseline_is_not_passed_over(records):
+    """--baseline trl, and verl alone ran gsm8k_ppo: nobody knows whether it is slower there."""
+    runs = [*repeated(records.plain(), 4), *repeated(records.plain("verl"), 4), *repeated(records.altered(suite="gsm8k_ppo", **OF_VERL), 4)]
+    compared = gated(compare(runs, baseline="trl"))
+    assert compared.gate.outcome == "missing"
+    (one,) = compared.alone
+    assert one.sentence == f"{one.key} (verl 0.9.1, gsm8k_ppo at tiny) stands beside nothing: trl has no run of gsm8k_ppo at tiny"
 
 
 def test_a_baseline_among_the_configurations(records):
@@ -264,10 +349,33 @@ def test_exit_codes(command):
     assert code == 5 and out.startswith("regression gate (slower by 5% or more): slower; ")
     assert err.startswith("--fail-on: B is slower than the baseline A: 0.800x")
     assert command("compare", SECOND, "--against", FIRST, "--fail-on", "slower")[0] == 0
+    assert command("compare", "--against", FIRST, SECOND, "--fail-on", "slower")[0] == 0
+    assert command("compare", SECOND, "--fail-on", "slower", "--against", FIRST)[0] == 0
     code, _, err = command("compare", FIRST, "--against", f"gsm8k_grpo/{SECOND}-0", "--fail-on", "slower")
     assert code == 4 and "was not judged" in err
     assert command("compare", FIRST, "--against", SECOND)[0] == 0  # without --fail-on it only tells
     assert command("compare", "20260101-000000-001", SECOND, "--baseline", "verl", "--fail-on", "slower")[0] == 5
+
+
+def test_a_vanished_framework_fails_the_gate(command):
+    """verl and TRL before, TRL alone now, and faster."""
+    arguments = ("compare", "20260101-000000-001", SECOND, "--against", FIRST, "--fail-on", "slower", "--line")
+    code, out, err = command(*arguments)
+    assert code == 4 and "missing" in out
+    assert err == (
+        "--fail-on: A (verl 0.9.1, baseline) has vanished: no new run is of verl with gsm8k_grpo at tiny; "
+        "run it, too, or accept it with --allow-missing\n"
+    )
+    assert command(*arguments, "--allow-missing")[0] == 0
+
+
+def test_a_run_is_never_compared_with_itself_or_counted_twice(command, results):
+    code, _, err = command("compare", "gsm8k_grpo", "--against", SECOND, "--fail-on", "slower")
+    assert code == 2 and f"{SECOND}-0 and 3 more would be compared with itself" in err and err.count("\n") == 1
+    copies = results.parent / "copies"
+    shutil.copytree(results / "gsm8k_grpo", copies)
+    assert "12 runs" in command("compare", "gsm8k_grpo", str(copies))[1]
+    shutil.rmtree(copies)
 
 
 def test_a_gate_holds_when_nobody_reads_on(results):
@@ -284,6 +392,8 @@ def test_a_gate_holds_when_nobody_reads_on(results):
         ((FIRST, "--fail-on", "slower"), "slower than what?"),
         ((FIRST, "--against", SECOND, "--baseline", "trl"), "give one of --against and --baseline"),
         ((FIRST, "--against", SECOND, "--fail-on", "slower:5%", "--minimum-effect", "0.01"), "contradict each other"),
+        ((FIRST, "--against", SECOND, "--allow-missing"), "give --fail-on, too"),
+        ((FIRST, "--against", f"gsm8k_grpo/{SECOND}-0", f"gsm8k_grpo/{SECOND}-1"), f"gsm8k_grpo/{SECOND}-1 would be part of the baseline"),
         ((FIRST, "--against", "gsm8k_gpro"), "did you mean 'gsm8k_grpo'"),
         (("gsm8k_grpo", "--campaign", "20260109-000000-001"), "known: 20260101-000000-001, 20260102-000000-001, 20260103-000000-001"),
         (("gsm8k_grpo", "--since", "yesterday"), "give a date or time in UTC"),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from altered_records import HOST, TRL, VERL
+from altered_records import TRL, VERL
 from jsonschema import Draft202012Validator
 
 from rlmbench.cli.main import main
@@ -21,7 +19,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, written):
+def results(tmp_path_factory, records):
     """Two runs of either framework, and a third TRL run of another suite."""
     folder = tmp_path_factory.mktemp("compare") / "results"
     for place, (suite, framework, environment) in enumerate(
@@ -33,11 +31,7 @@ def results(tmp_path_factory, written):
             ("gsm8k_ppo", "trl", TRL),
         ]
     ):
-        run = folder / suite / f"2026-{place}-{framework}"
-        shutil.copytree(written, run)
-        manifest = json.loads((run / "manifest.json").read_text())
-        changes = {"suite": suite, "framework": framework, "environment": environment, "host": HOST, "run_id": run.name}
-        (run / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+        records.kept_at(folder / suite / f"2026-{place}-{framework}", suite=suite, framework=framework, environment=environment)
     return folder
 
 
@@ -106,6 +100,28 @@ def test_figures_that_another_version_kept_are_taken_again(command, results):
     kept.unlink()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("summary.json", '{"runs": []}', "holds no run's figures"),
+        ("summary.json", "3", "holds no run's figures"),
+        ("summary.json", '{"runs"', "remove it, and the figures are taken again"),
+        ("plan.json", "null", "not a workload plan"),
+        ("plan.json", '{"mode": "replay", "group_size": 2, "rows": [{"row": 0}]}', "not a workload plan"),
+        ("plan.json", "[", "take another copy of this run, or leave it out"),
+        ("manifest.json", "{}", "take another copy of this run, or leave it out"),
+    ],
+)
+def test_a_damaged_file_is_one_line_with_its_place_and_the_fix(command, results, name, content, message):
+    path = results / "gsm8k_grpo" / "2026-0-trl" / name
+    before = path.read_bytes() if path.is_file() else None
+    path.write_text(content)
+    code, out, err = command("gsm8k_grpo", "--line")
+    path.unlink() if before is None else path.write_bytes(before)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith(f"error: {path}: ") and message in err
+
+
 def test_json_is_what_its_schema_says(command):
     code, out, _ = command("gsm8k_grpo", "--json")
     document = json.loads(out.splitlines()[-1])
@@ -149,6 +165,6 @@ def test_wrong_usage_is_one_line(command, arguments, message):
     assert err.startswith("error: ") and err.count("\n") == 1 and message in err
 
 
-def test_help_shows_examples():
-    done = subprocess.run([sys.executable, "-m", "rlmbench", "compare", "--help"], capture_output=True, text=True, check=True, timeout=60)
-    assert "rlmbench compare gsm8k_grpo" in done.stdout and "--strict" in done.stdout
+def test_help_shows_examples(command):
+    code, out, _ = command("--help")
+    assert code == 0 and "rlmbench compare gsm8k_grpo" in out and "--strict" in out

@@ -19,7 +19,7 @@ from rlmbench.report.comparison.markdown import markdown
 from rlmbench.report.comparison.terminal import print_comparison
 from rlmbench.report.comparison.words import one_line
 
-HOSTILE = "<script>alert(1)</script> | `code` @everyone [bold]x[/bold] \x1b[31m\x00"
+HOSTILE = "<script>alert(1)</script> | `code` @everyone [bold]x[/bold] \x1b[31m\x00\nsecond"
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,14 @@ def test_every_format_shows_the_same_numbers(comparison):
     assert again == comparison
 
 
+def test_memory_has_one_unit_wherever_configurations_stand_beside_each_other(comparison):
+    first, *others = comparison.configurations
+    small = first.model_copy(update={"peak_bytes": 652 * 2**20})
+    beside = comparison.model_copy(update={"configurations": [small, *others]})
+    for text in (joined(terminal(beside)), markdown(beside), junit(beside).decode()):
+        assert "0.637 GiB" in text and f"{others[0].peak_bytes / 2**30:.2f} GiB" in text and "MiB" not in text
+
+
 def test_every_reason_and_difference_is_in_every_long_format(comparison):
     cases = Xml.fromstring(junit(comparison)).iter("system-out")
     texts = [joined(terminal(comparison, 400)), markdown(comparison).replace("\\", ""), " ".join(case.text for case in cases)]
@@ -119,6 +127,29 @@ def test_stage_seconds_add_up_to_the_step(comparison):
         assert total == pytest.approx(one.step_s.value, rel=1e-6)
 
 
+@pytest.fixture(scope="module")
+def overlapping(records):
+    """verl's critic is updated beside its actor, for 0.2 s of every step: the step is no longer for it. TRL does one thing at a time."""
+    other = records.plain("verl")
+    steps = [
+        step.model_copy(update={"stages_s": {**step.stages_s, "critic_update": 0.2}, "overlap_s": 0.2}) for step in other.summary.steps
+    ]
+    shares = {**other.summary.stages_share, "critic_update": 0.1}
+    beside = dataclasses.replace(other, summary=other.summary.model_copy(update={"steps": steps, "stages_share": shares}))
+    return [*repeated(records.plain(), 2, speed=2), *repeated(beside, 2, spread=0)]
+
+
+def test_what_stages_at_once_count_twice_is_taken_off(overlapping):
+    found = compared(*overlapping)
+    first, second = found.configurations
+    assert (first.overlap_s, second.overlap_s) == (0.0, pytest.approx(0.2))
+    total = sum(stage.seconds for stage in second.stages.values()) + second.unattributed_s - second.overlap_s
+    assert total == pytest.approx(second.step_s.value, rel=1e-6)
+    row = f"-0.200 (-{0.2 / second.step_s.value:.1%})"
+    assert f"counted twice {row} -0.200 step" in joined(terminal(found)) and f"| counted twice |  | {row} | -0.200 |" in markdown(found)
+    assert "counted twice" not in terminal(compared(*overlapping[:2]))
+
+
 def test_a_failed_run_is_a_row_of_every_format(comparison):
     for text in (joined(terminal(comparison)), markdown(comparison)):
         assert "failed: out of memory (host)" in text
@@ -132,10 +163,16 @@ def test_what_stands_in_a_record_stays_text(comparison):
     assert "<script>" not in text and "@everyone" not in text and "\\`code\\`" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (4, 5, 7, 9) for row in rows), "no cell opens another"
+    assert "\x1b" not in text and "\x1b" not in terminal(comparison)
     document = junit(comparison)
     assert b"\x1b" not in document and b"\x00" not in document
     Xml.fromstring(document)
     assert "[bold]x[/bold]" in joined(terminal(comparison))
+
+
+def test_one_line_is_one_line_whatever_a_framework_is_called(records):
+    line = one_line(compared(*repeated(records.altered(framework=HOSTILE), 2), *repeated(records.plain("verl"), 2)))
+    assert "second" in line and line.isprintable()
 
 
 def test_the_terminal_stays_within_its_width(comparison):

@@ -15,6 +15,7 @@ import synthetic_run
 import rlmbench
 from rlmbench.cli.main import main
 from rlmbench.comparison import compare, evidence_of
+from rlmbench.errors import UserError
 from rlmbench.metrics import summarize, write_summary
 from rlmbench.publish import Scrubber
 from rlmbench.records import Failure, ProcessLaunch
@@ -185,6 +186,16 @@ def test_two_hosts_stay_two():
         ("/srv/v/lib/python3.11/site-packages/ray/worker.py", "<path>/site-packages/ray/worker.py"),
         ("http://me:pass@host.example/x", "http://<secret>@host.example/x"),
         ("/home/someone", "<home>"),
+        ("/data", "<path>/data"),
+        (
+            "cwd=/data, '/models' /data:/scratch_2 (/data). /data/",
+            "cwd=<path>/data, '<path>/models' <path>/data:<path>/scratch_2 (<path>/data). <path>/data",
+        ),
+        ("-I/mnt/lab/include and -L/models", "-I<path>/include and -L<path>/models"),
+        (
+            "and/or 3 /4 </think> a-b/c //x /dev /proc tokens/s runs/exp-a/out/x",
+            "and/or 3 /4 </think> a-b/c //x /dev /proc tokens/s runs/exp-a/out/x",
+        ),
         ("127.0.0.1:80 and 192.168.0.7:80", "127.0.0.1:80 and <address>:80"),
         ("fe80::1", "<address>"),
         ("[2001:db8::1:7]:6379 and fe80::a1: refused", "[<address>]:6379 and <address>: refused"),
@@ -238,13 +249,46 @@ def test_a_run_that_is_still_at_work_is_left_out(original, tmp_path, capsys):
     at_work = tmp_path / "results" / "gsm8k_grpo" / "two"
     shutil.copytree(original.path, at_work)
     manifest = json.loads((at_work / "manifest.json").read_text())
-    changes = {"status": "running", "supervisor": Supervisor.current().model_dump()}
+    changes = {"run_id": "two", "status": "running", "supervisor": Supervisor.current().model_dump()}
     (at_work / "manifest.json").write_text(json.dumps({**manifest, **changes}))
     assert main(["publish", str(at_work), str(original.path), "-o", str(tmp_path / "out")]) == 0
     assert "two: left out, as it is still running" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out" / "gsm8k_grpo").iterdir()] == ["one"]
     assert main(["publish", str(at_work), "-o", str(tmp_path / "out")]) == 2
     assert "nothing to publish" in capsys.readouterr().err
+
+
+@pytest.fixture
+def with_damage(original, tmp_path):
+    """Two runs, of which one can be damaged."""
+    for name in ("one", "two"):
+        shutil.copytree(original.path, tmp_path / "results" / "gsm8k_grpo" / name)
+    manifest = tmp_path / "results" / "gsm8k_grpo" / "two" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "run_id": "two"}))
+    return tmp_path / "results"
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "plan.json", "summary.json"])
+def test_a_damaged_run_is_left_out_and_the_others_are_published(with_damage, tmp_path, capsys, damaged):
+    path = with_damage / "gsm8k_grpo" / "two" / damaged
+    path.write_bytes(path.read_bytes()[:100])
+    assert main(["publish", "gsm8k_grpo", "--results", str(with_damage), "-o", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith(f"left out: {path}: ") and told.err.count("\n") == 1
+    assert "1 run, " in told.out
+    assert [path.name for path in (tmp_path / "out" / "gsm8k_grpo").iterdir()] == ["one"]
+    assert main(["publish", str(path.parent), "-o", str(tmp_path / "out")]) == 2  # nothing else to publish
+    assert str(path) in capsys.readouterr().err
+
+
+def test_a_damaged_table_of_a_published_run_is_not_taken_for_empty(published, tmp_path):
+    """It has no events to be derived from again. A table that is not there had no rows."""
+    shutil.copytree(published.path, tmp_path / "copy")
+    path = tmp_path / "copy" / "facts.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    for use in (lambda: read_tables(path.parent), lambda: evidence_of(rlmbench.load(path.parent), summarized(published))):
+        with pytest.raises(UserError, match=r"facts.parquet: damaged, .* take another copy of this run"):
+            use()
 
 
 def test_a_later_schema_reads_what_an_older_one_published(published, tmp_path):
