@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rlmbench.records.samples import lines_of
+
 BAR = 0.01
 WORKER = """
 import random, threading, time
@@ -51,8 +53,8 @@ def measure(processes: int, seconds: float, interval_s: float, mib: int) -> list
             collector = subprocess.Popen([*command, f"root={os.getpid()}"], stdin=subprocess.PIPE)
             time.sleep(seconds)
             collector.communicate()
-            [path] = Path(folder).glob("*.jsonl")
-            return [json.loads(line) for line in path.read_text().splitlines()]
+            [path] = Path(folder).glob("*.jsonl.gz")
+            return [json.loads(line) for line in lines_of(path)]
     finally:
         for worker in workers:
             worker.kill()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlmbench.errors import EXIT_OK
+from rlmbench.errors import EXIT_OK, UserError, did_you_mean
 
 app = typer.Typer()
 
@@ -38,7 +38,11 @@ def doctor(
     from rlmbench.environment import default_device, devices, host_facts, state
     from rlmbench.environment.doctor import examine
 
+    if framework and not ceilings:
+        raise UserError("--framework names whose torch measures ceilings: give --ceilings with it")
     adapters, broken = installed_adapters(), broken_adapters()
+    if framework and framework not in adapters:
+        raise UserError(f"unknown framework {framework!r}{did_you_mean(framework, sorted(adapters))}; known: {', '.join(sorted(adapters))}")
     states = [(owner, state(spec)) for owner, adapter in sorted(adapters.items()) for spec in adapter.environments()]
     if ceilings:
         if not as_json:

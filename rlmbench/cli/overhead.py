@@ -31,14 +31,15 @@ def overhead(
     rlmbench overhead gsm8k_grpo -f trl -f verl -f openrlhf --scale tiny --set measurement.steps=8
     """
     import sys
-    import tempfile
 
     from rlmbench.cli.output import print_json
     from rlmbench.runner.overhead import measure_overhead
+    from rlmbench.runner.temporary import remove_abandoned, temporary_folder
 
     options = [word for name, value in (("--scale", scale), ("--device", device)) if value for word in (name, value)]
     found = []
-    with tempfile.TemporaryDirectory(prefix="rlmbench-overhead-") as folder:
+    remove_abandoned()
+    with temporary_folder("overhead-") as folder:
         for name in framework:
 
             def tell(text: str, name: str = name) -> None:

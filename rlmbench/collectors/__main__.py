@@ -2,8 +2,8 @@
 
     python -m rlmbench.collectors FOLDER interval_s=0.1 root=PID devices=all
 
-(all but FOLDER may be left out; ``unseen=TEXT`` is why a part of the run's processes is not below its roots). It appends to
-FOLDER/<host>.jsonl (docs/records.md). Standard input: ``root PID`` lines name processes that are to be sampled with everything below
+(all but FOLDER may be left out; ``unseen=TEXT`` is why a part of the run's processes is not below its roots). It writes
+FOLDER/<host>.jsonl.gz (docs/records.md), at most a second late. Standard input: ``root PID`` lines name processes that are to be sampled with everything below
 them; its end is the end of the collector. So it goes with the process that started it, however that ends: by itself, by a signal, or
 by kill -9. Should it be stuck in a driver's call, it has also asked the kernel for SIGTERM then.
 """

@@ -100,6 +100,14 @@ class Device(Protocol):
 class Driver(Protocol):
     """A vendor's library, opened."""
 
+    @property
+    def version(self) -> str | None:
+        """The driver's version; None is not told."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it has no device; None where it has one."""
+
     def capabilities(self) -> Sequence[Capability]:
         """What the library as a whole can do here."""
 
@@ -107,6 +115,41 @@ class Driver(Protocol):
         """Every device that may be used, partitions in place of the device that was divided."""
 
     def close(self) -> None: ...
+
+
+class Listed(NamedTuple):
+    """A device as an inventory knows it. `memory_bytes` None: not told, as where it is shared with the host."""
+
+    uuid: str
+    name: str
+    memory_bytes: int | None
+    driver: str | None
+
+
+class Inventory(NamedTuple):
+    """The devices of this machine, whatever CUDA_VISIBLE_DEVICES hides; `reason` says why there is none."""
+
+    devices: tuple[Listed, ...] = ()
+    driver: str | None = None
+    reason: str | None = None
+
+
+def inventory() -> Inventory:
+    """Which devices there are, without asking what they can tell. Raises nothing."""
+    from rlmbench.collectors import nvidia
+
+    try:
+        driver = nvidia.open_driver(probe=False)
+        try:
+            version = driver.version
+            found = tuple(Listed(one.uuid, one.name, one.limits().memory_bytes, version) for one in driver.devices())
+            return Inventory(found, version, driver.reason)
+        finally:
+            driver.close()
+    except DeviceError as error:
+        return Inventory(reason=str(error))
+    except Exception as error:  # noqa: BLE001 -- as above: what nobody foresaw must not cost a run without devices
+        return Inventory(reason=f"unexpected {type(error).__name__}: {error}")
 
 
 def open_drivers(visible: str | None = None) -> tuple[list[Driver], list[Capability]]:

@@ -27,6 +27,7 @@ from rlmbench.collectors.devices import (
 )
 from rlmbench.collectors.gpm import GPM_COLUMNS, Gpm
 from rlmbench.collectors.nvml import FIXES, Nvml
+from rlmbench.collectors.visible import chosen, words
 
 LIBRARY = "libnvidia-ml.so.1"
 ALL_LINKS = 0xFFFFFFFF
@@ -46,13 +47,14 @@ _REASONS = {
     "HwPowerBrakeSlowdown": "hw_power_brake",
     "DisplayClockSetting": "display_clocks",
 }
+NO_METRIC = "this GPU's GPM, or this nvidia-ml-py, does not have it"
 MIG_REASON = "NVML tells it of a whole GPU only, not of a MIG slice"
 Columns = dict[str, Value]
 Getter = Callable[[], Columns]
 
 
-def open_driver(visible: str | None = None) -> NvidiaDriver:
-    """NVML, ready.
+def open_driver(visible: str | None = None, *, probe: bool = True) -> NvidiaDriver:
+    """NVML, ready. Without `probe` devices are not asked what they can tell, which takes milliseconds each.
 
     Raises:
         DeviceError: there is no binding, no driver, or the two do not fit.
@@ -67,26 +69,30 @@ def open_driver(visible: str | None = None) -> NvidiaDriver:
         raise DriverMissing("nvidia-ml-py is not installed: pip install nvidia-ml-py") from None
     if not hasattr(pynvml, "nvmlDeviceGetUUID"):
         raise DriverMissing("the module pynvml is not NVIDIA's: pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py")
-    return NvidiaDriver(pynvml, visible)
+    return NvidiaDriver(pynvml, visible, probe=probe)
 
 
 class NvidiaDriver:
-    """NVML's devices. `visible` is CUDA_VISIBLE_DEVICES: UUIDs in it choose; indexes do not, since CUDA may count in another order."""
+    """NVML's devices. `visible` is CUDA_VISIBLE_DEVICES: UUIDs in it choose, and where it leaves none there is none; indexes do not choose,
+    since CUDA may count in another order."""
 
-    def __init__(self, library: Any, visible: str | None = None) -> None:
+    def __init__(self, library: Any, visible: str | None = None, *, probe: bool = True) -> None:
         self._nvml = Nvml(library)
         self._nvml("nvmlInit")
+        self._probe = probe
         self._refused: list[Capability] = []
-        chosen = [word.strip() for word in (visible or "").split(",") if word.strip().startswith(("GPU-", "MIG-"))]
         found = list(self._find())
-        self._devices = [device for device in found if not chosen or device.uuid.startswith(tuple(chosen))]
+        valid = words(found, visible)
+        by_uuid = valid is not None and not any(word.isdecimal() for word in valid)
+        self._devices = chosen(found, visible) if by_uuid else found
+        self._hidden = bool(found) and not self._devices
 
     def _find(self) -> Iterator[NvidiaDevice]:
         for index in range(self._nvml("nvmlDeviceGetCount")):
             try:
                 handle = self._nvml("nvmlDeviceGetHandleByIndex", index)
                 slices = list(self._slices(handle))
-                yield from slices or [NvidiaDevice(self._nvml, handle)]
+                yield from slices or [NvidiaDevice(self._nvml, handle, probe=self._probe)]
             except DeviceError as error:  # one device that fell off the bus must not hide the others
                 self._refused.append(Capability("device", False, f"device {index} in NVML's order: {error}"))
 
@@ -102,15 +108,30 @@ class NvidiaDriver:
                 slice_handle = self._nvml("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
             except (DeviceNotFound, NotSupported, NoPermission):  # no slice of this number, or another container's
                 continue
-            yield NvidiaDevice(self._nvml, slice_handle, parent=handle)
+            yield NvidiaDevice(self._nvml, slice_handle, parent=handle, probe=self._probe)
+
+    @property
+    def version(self) -> str | None:
+        try:
+            return str(self._nvml("nvmlSystemGetDriverVersion"))
+        except DeviceError:
+            return None
+
+    @property
+    def reason(self) -> str | None:
+        if self._devices:
+            return None
+        if self._hidden:
+            return "CUDA_VISIBLE_DEVICES leaves no device: it is empty, or begins with one that is not there"
+        lost = "; ".join(one.reason for one in self._refused if one.reason)
+        return lost or "the driver is loaded but shows no GPU; in a container, is one given to it (--gpus all)?"
 
     def capabilities(self) -> list[Capability]:
-        try:
-            version = str(self._nvml("nvmlSystemGetDriverVersion"))
-        except DeviceError:
-            version = "unknown"
-        nothing = None if self._devices else "no device is visible"
-        return [Capability("nvml", bool(self._devices), nothing or f"driver {version}"), *self._refused, _process_ids()]
+        return [
+            Capability("nvml", bool(self._devices), self.reason or f"driver {self.version or 'unknown'}"),
+            *self._refused,
+            _process_ids(),
+        ]
 
     def devices(self) -> list[NvidiaDevice]:
         return self._devices
@@ -127,7 +148,7 @@ class NvidiaDriver:
 class NvidiaDevice:
     """One GPU, or one MIG slice of the GPU `parent`: of a slice the memory is its own, clocks and temperature are the GPU's."""
 
-    def __init__(self, nvml: Nvml, handle: Any, parent: Any = None) -> None:
+    def __init__(self, nvml: Nvml, handle: Any, parent: Any = None, *, probe: bool = True) -> None:
         self._nvml = nvml
         self._handle = handle
         self._physical = handle if parent is None else parent
@@ -138,7 +159,8 @@ class NvidiaDevice:
         self._capabilities: list[Capability] = []
         self._quick: list[Getter] = []
         self._slow: list[Getter] = []
-        self._probe()
+        if probe:
+            self._probe()
 
     def _probe(self) -> None:
         """Ask once for everything; what answers is asked again at every tick."""
@@ -199,7 +221,8 @@ class NvidiaDevice:
             reason = str(error)
         for column in GPM_COLUMNS:
             if not column.startswith("pcie"):
-                self._say(f"gpm.{column}", reason)
+                there = self._gpm is not None and column in self._gpm.columns
+                self._say(f"gpm.{column}", None if there else reason or NO_METRIC)
 
     def _instance(self) -> int | None:
         """The GPU instance that a MIG slice lies in."""

@@ -35,12 +35,16 @@ _ERRORS: Mapping[str, type[DeviceError]] = {
     "NO_DATA": NotReady,
     "NOT_READY": NotReady,
     "IN_USE": NotReady,
+    "INSUFFICIENT_SIZE": NotReady,
 }
 """NVML_ERROR_<name> -> our exception; any other code is a plain DeviceError."""
 FIXES: Mapping[type[DeviceError], str] = {
-    DriverMissing: "is NVIDIA's driver installed, and given to this container (--gpus all)?",
+    DriverMissing: "install NVIDIA's driver, or give it to this container (--gpus all, NVIDIA_DRIVER_CAPABILITIES with utility)",
     DriverMismatch: "restart the machine, or load the driver's new modules",
+    NoPermission: "root has it, and a container with --cap-add SYS_ADMIN",
+    DeviceLost: "reset it (nvidia-smi --gpu-reset), or restart the machine",
 }
+RENEW = "a newer driver may have it"
 
 
 class Nvml:
@@ -63,5 +67,5 @@ class Nvml:
             return function(*arguments, **named)
         except self.library.NVMLError as error:
             kind = self._kinds.get(error.value, DeviceError)
-            fix = FIXES.get(kind)
+            fix = RENEW if error.value == self.library.NVML_ERROR_FUNCTION_NOT_FOUND else FIXES.get(kind)
             raise kind(f"NVML: {error}{f'; {fix}' if fix else ''}") from None

@@ -95,10 +95,13 @@ class Sampler:
             self._lines.rows(time.monotonic_ns(), {"device_processes": listed})
 
     def write_cost(self) -> None:
+        """About every second, and all that was read until then is on the disk."""
         self._lines.write(ev="cost", **self._cost())
+        self._lines.flush()
 
     def end(self) -> None:
         self._lines.write(ev="end", t_ns=time.monotonic_ns(), **self._cost())
+        self._lines.close()
 
     def _cost(self) -> dict[str, Any]:
         return {"cpu_s": round(time.process_time(), 6), "ticks": self.ticks, "late_ticks": self.late_ticks}
@@ -116,10 +119,19 @@ def host_capabilities(unseen: str | None = None) -> list[Capability]:
     """What the kernel tells of processes here. `unseen` is why a part of the run's processes is not below rlmbench's own."""
     return [
         Capability("host.tree", unseen is None, unseen),
-        Capability("host.pss", *_told(proportional_bytes(os.getpid()), "/proc/<pid>/smaps_rollup cannot be read; memory is RSS only")),
+        Capability(
+            "host.pss",
+            *_told(
+                proportional_bytes(os.getpid()),
+                "/proc/<pid>/smaps_rollup cannot be read, so memory is RSS only: Linux 4.14 and later have it, some sandboxes do not",
+            ),
+        ),
         Capability(
             "host.io",
-            *_told(disk_bytes(os.getpid()), "/proc/<pid>/io cannot be read (a hardened kernel, or one without task I/O accounting)"),
+            *_told(
+                disk_bytes(os.getpid()),
+                "/proc/<pid>/io cannot be read, so disk I/O is unknown: a kernel with CONFIG_TASK_IO_ACCOUNTING has it, some sandboxes do not",
+            ),
         ),
     ]
 

@@ -7,7 +7,7 @@ A framework is never imported by rlmbench itself: `ensure` builds the environmen
 from rlmbench.environment.build import ensure
 from rlmbench.environment.cache import Environment, State, cache_root, find, folder_of, remove, state
 from rlmbench.environment.check import check, use_python
-from rlmbench.environment.host import default_device, devices, host_facts
+from rlmbench.environment.host import default_device, devices, gpus, host_facts, visible_count, visible_devices
 
 __all__ = [
     "Environment",
@@ -19,8 +19,11 @@ __all__ = [
     "ensure",
     "find",
     "folder_of",
+    "gpus",
     "host_facts",
     "remove",
     "state",
     "use_python",
+    "visible_count",
+    "visible_devices",
 ]

@@ -81,8 +81,12 @@ def kept(device: str) -> list[dict[str, Any]]:
 def shown(entries: Sequence[dict[str, Any]]) -> str:
     """One line for a person: rates of the first device, and how many there are."""
     first = entries[0]
-    rates = ", ".join(f"{dtype} {rate / 1e12:.3g} TFLOP/s" for dtype, rate in first["flops_per_s"].items())
+    rates = ", ".join(f"{dtype} {_rate(rate)}" for dtype, rate in first["flops_per_s"].items())
     many = f" (first of {len(entries)})" if len(entries) > 1 else ""
     load, threads = first.get("load_1min"), first.get("threads")
     busy = f"; the machine was busy (load {load:.1f} on {threads} cores), measure again" if load and threads and load > threads else ""
     return f"{first['device']}{many}: {rates}, copy {first['bytes_per_s'] / 1e9:.3g} GB/s, torch {first['torch']}{busy}"
+
+
+def _rate(flops_per_s: float) -> str:
+    return f"{flops_per_s / 1e12:.3g} TFLOP/s" if flops_per_s >= 1e12 else f"{flops_per_s / 1e9:.3g} GFLOP/s"

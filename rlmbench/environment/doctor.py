@@ -12,6 +12,30 @@ from rlmbench.environment.cache import State, cache_root
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _GIB = 1 << 30
+_SAMPLED = {
+    "host.tree": "CPU seconds, memory and number of the run's processes, and the node's load",
+    "host.pss": "memory with shared pages counted once",
+    "host.io": "bytes read from disks and written to them",
+    "device_processes.ids": "process ids that devices list are those seen here",
+    "mig": "a slice of a GPU",
+    "memory": "memory in use",
+    "nvml_kernel_present": "share of time with any kernel on the device",
+    "power": "watts",
+    "energy": "joules, by the device's own counter",
+    "nvlink": "bytes over NVLink",
+    "clocks": "clocks of SMs and memory",
+    "throttle_reasons": "why clocks are lower than set",
+    "temperature": "degrees Celsius",
+    "pcie": "bytes over PCIe",
+    "gpm.sm_active": "share of SMs at work",
+    "gpm.sm_occupancy": "share of warps in use",
+    "gpm.tensor_active": "share of time tensor cores work",
+    "gpm.dram_active": "share of memory bandwidth in use",
+    "gpm.nvlink_rx_bytes_per_s": "rate over NVLink, in",
+    "gpm.nvlink_tx_bytes_per_s": "rate over NVLink, out",
+    "device_processes": "which processes hold how much memory of it",
+}
+"""What collectors sample, in words."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +102,13 @@ def _machine() -> list[Fact]:
 
 
 def _gpus() -> list[Fact]:
-    nvml = host.nvml()
-    if not nvml.available:
-        return [_absent("nvml", nvml.reason or "unknown"), _absent("gpus", "without NVML none can be counted")]
-    names = ", ".join(device["name"] for device in nvml.devices)
-    return [
-        _present("nvml", str(nvml.driver), f"driver {nvml.driver}"),
-        _present("gpus", len(nvml.devices), f"{len(nvml.devices)}: {names}")
-        if nvml.devices
-        else _absent("gpus", nvml.reason or "the driver reports none"),
-    ]
+    found = host.gpus()
+    if not found.devices:
+        return [_absent("gpus", found.reason or "unknown")]
+    names = ", ".join(device.name for device in found.devices)
+    hidden = len(found.devices) - host.visible_count()
+    of_them = f"; CUDA_VISIBLE_DEVICES hides {hidden} of them" if hidden else ""
+    return [_present("gpus", len(found.devices), f"{len(found.devices)}: {names}{of_them}")]
 
 
 def _torch_profiler(states: Iterable[State]) -> list[Fact]:
@@ -114,11 +135,12 @@ def _ceilings() -> Fact:
 def _collectors(collected: Iterable[Told]) -> list[Fact]:
     """What is sampled beside a run. A device's name stands behind what is told of it."""
     found = []
-    without = "; without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"
+    without = ". Without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"
     for told in collected:
         name = f"collector {told.name}" + (f" {told.device}" if told.device else "")
+        what = _SAMPLED.get(told.name)
         found.append(
-            _present(name, told.reason or "sampled", told.reason or "")
+            _present(name, told.reason or "sampled", "; ".join(filter(None, (what, told.reason))))
             if told.available
             else _absent(name, (told.reason or "unknown") + (without if told.name == "nvml" else ""))
         )

@@ -14,22 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rlmbench.collectors import visible
+from rlmbench.collectors.devices import Inventory, inventory
+
 _PR_GET_CHILD_SUBREAPER = 37
 # Version 1 of control groups writes "no limit" as a number near 2**63.
 _UNLIMITED_BYTES = 1 << 60
-
-
-@dataclass(frozen=True)
-class Nvml:
-    """What NVIDIA's management library answers: `devices`, or the `reason` why there is none.
-
-    A device has uuid, name, memory_bytes and driver.
-    """
-
-    available: bool
-    reason: str | None = None
-    driver: str | None = None
-    devices: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,44 +54,30 @@ def host_facts() -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """The GPUs that NVML knows (uuid, name, memory_bytes, driver); empty without any, and `nvml().reason` says why."""
-    return [dict(device) for device in nvml().devices]
+    """The GPUs of this machine and, in place of one that is divided, its MIG slices: uuid, name, memory_bytes, driver. Empty without any,
+    and `gpus().reason` says why."""
+    return [device._asdict() for device in gpus().devices]
+
+
+def visible_devices() -> list[dict[str, Any]]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; all of them where it names indexes that may mean others to CUDA."""
+    return [device._asdict() for device in visible.from_environment(gpus().devices)]
+
+
+def visible_count() -> int:
+    """How many GPUs CUDA_VISIBLE_DEVICES leaves."""
+    return visible.count(gpus().devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def default_device() -> str:
     """ "cuda" where a GPU is there and not hidden by CUDA_VISIBLE_DEVICES, else "cpu"."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
-    return "cuda" if nvml().devices and not hidden else "cpu"
+    return "cuda" if visible_count() else "cpu"
 
 
 @cache
-def nvml() -> Nvml:
-    """Ask NVIDIA's management library once; any failure is an answer, not an error."""
-    try:
-        import pynvml
-    except ImportError:
-        return Nvml(False, "nvidia-ml-py is not installed: pip install nvidia-ml-py")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return Nvml(False, f"NVML: {error}")
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        found = tuple(
-            {
-                "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
-                "name": _text(pynvml.nvmlDeviceGetName(handle)),
-                "memory_bytes": _memory_bytes(handle),
-                "driver": driver,
-            }
-            for handle in handles
-        )
-        return Nvml(True, None if found else "the driver is loaded but reports no GPU", driver, found)
-    except pynvml.NVMLError as error:
-        return Nvml(False, f"NVML: {error}")
-    finally:
-        pynvml.nvmlShutdown()
+def gpus() -> Inventory:
+    """What the vendors' libraries say, asked once."""
+    return inventory()
 
 
 def cgroup_limits(root: Path = Path("/sys/fs/cgroup"), membership: str | None = None) -> CgroupLimits:
@@ -174,19 +150,4 @@ def _read(path: str | Path) -> str | None:
     try:
         return Path(path).read_text()
     except OSError:
-        return None
-
-
-def _text(value: str | bytes) -> str:
-    """Older NVML bindings return bytes."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _memory_bytes(handle: Any) -> int | None:
-    """A device with memory that it shares with the host does not answer."""
-    import pynvml
-
-    try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except pynvml.NVMLError:
         return None

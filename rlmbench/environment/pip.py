@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib.util import cache_from_source
 from itertools import takewhile
 from pathlib import Path
 
@@ -52,7 +53,11 @@ def copy_into(python: Path) -> bool:
         source = Path(str(file.locate()))
         if file.parts[0] != ".." and source.exists():
             (site / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, site / file)  # with its time stamp, or pip's byte code would be stale
+            shutil.copy2(source, site / file)  # with its time stamp, or its byte code would be stale
+            compiled = Path(cache_from_source(str(source)))
+            if source.suffix == ".py" and compiled.exists():  # where pip has run before: compiling it takes longer than its copy
+                (site / file).with_name("__pycache__").mkdir(exist_ok=True)
+                shutil.copy2(compiled, (site / file).with_name("__pycache__") / compiled.name)
     return bool(files)
 
 

@@ -90,7 +90,15 @@ class _Instruments:
         return gained(self.energy[0], stretches, steps) if self.energy is not None else None
 
 
-AVERAGED = ("nvml_kernel_present", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
+AVERAGED = (
+    "nvml_kernel_present",
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "dram_active",
+    "nvlink_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
+)
 """Gauges each of whose readings is a mean over the time since the one before."""
 
 
@@ -145,6 +153,8 @@ def _device(run: Attribution, binding: Binding) -> Measured:
         pcie_tx_bytes_per_s=_mean(device.readings("pcie_tx_bytes_per_s"), everything),
         nvlink_rx_bytes=_per_step(device.readings("nvlink_rx_bytes"), run),
         nvlink_tx_bytes=_per_step(device.readings("nvlink_tx_bytes"), run),
+        nvlink_rx_bytes_per_s=device.mean("nvlink_rx_bytes_per_s", everything),
+        nvlink_tx_bytes_per_s=device.mean("nvlink_tx_bytes_per_s", everything),
         stages={stage: _stage(device, stretches, steps) for stage, stretches in stages.items()},
     )
     shared = [device.joules(stretches, steps) for stretches in run.shared(stages)]

@@ -230,6 +230,14 @@ class HostFigures(Figures):
     stages: dict[str, HostStage]
 
 
+class ProcessStage(Figures):
+    """A stage of one process: while it runs it, waits aside."""
+
+    seconds: float = Field(description="Per measured step.")
+    energy_j: Amount | None = Field(description="Of its devices, per measured step; null where another process is bound to one of them.")
+    peak_bytes: dict[str, int] = Field(description="Highest of any measured step, as in memory.peak_bytes.")
+
+
 class ProcessFigures(Figures):
     """One process that the probe entered, by readings of about one a second; amounts are per measured step."""
 
@@ -248,6 +256,8 @@ class ProcessFigures(Figures):
     involuntary_switches: float | None
     threads: int | None = Field(description="Most at once.")
     device_memory_bytes: Level | None = Field(description="Over its devices, as they list it.")
+    energy_j: Amount | None = Field(None, description="Of its devices; null where another process is bound to one of them.")
+    stages: dict[str, ProcessStage] = Field(default_factory=dict)
 
 
 class DeviceStage(Figures):
@@ -300,8 +310,10 @@ class DeviceFigures(Figures):
     temperature_max_c: float | None
     pcie_rx_bytes_per_s: float | None = Field(description="Mean of readings, each NVML's rate over some 20 ms.")
     pcie_tx_bytes_per_s: float | None
-    nvlink_rx_bytes: float | None = Field(description="Per step.")
+    nvlink_rx_bytes: float | None = Field(description="Per step, by NVLink's own counters.")
     nvlink_tx_bytes: float | None
+    nvlink_rx_bytes_per_s: float | None = Field(None, description="Mean of GPM's rates (Hopper and later).")
+    nvlink_tx_bytes_per_s: float | None = None
     stages: dict[str, DeviceStage]
 
 

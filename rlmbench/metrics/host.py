@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlmbench.metrics.attribution import Attribution, Stretches, seconds_of
-from rlmbench.metrics.figures import Amount, HostFigures, HostStage, Level, ProcessFigures
-from rlmbench.metrics.readings import Gains, Readings, gained, gains_of, growth, level, readings_of
+from rlmbench.metrics.figures import Amount, DeviceFigures, HostFigures, HostStage, Level, ProcessFigures, ProcessStage
+from rlmbench.metrics.memory import peaks_by_stage
+from rlmbench.metrics.readings import Gains, Readings, gained, gains_of, growth, level, readings_of, together
 from rlmbench.records.frames import plain_rows
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def _most(readings: Readings, stretches: Stretches) -> int | None:
     return int(found.peak) if found is not None else None
 
 
-def process_figures(run: Attribution) -> list[ProcessFigures]:
-    """Each process of the probe that a collector saw, in the order in which they began.
+def process_figures(run: Attribution, devices: Sequence[DeviceFigures]) -> list[ProcessFigures]:
+    """Each process of the probe that a collector saw, in the order in which they began. `devices` are those of the run.
 
     A process that starts Python anew, as Ray's workers do, has two files of events and one pid: the latter stands for it.
     """
@@ -106,8 +107,27 @@ def process_figures(run: Attribution) -> list[ProcessFigures]:
         samples = run.of(run.tables.process_samples, node)
         samples = _same_process(samples[samples["pid"] == pid], began_ns)
         if len(samples):
-            found[node, pid, int(samples["start_ticks"].iloc[0])] = _process(run, node, process, role, rank, pid, samples)
+            figures = _process(run, node, process, role, rank, pid, samples)
+            found[node, pid, int(samples["start_ticks"].iloc[0])] = _by_stage(run, figures, devices)
     return list(found.values())
+
+
+def _by_stage(run: Attribution, figures: ProcessFigures, devices: Sequence[DeviceFigures]) -> ProcessFigures:
+    """The figures with energy and, by stage, energy and peaks of memory: of one rank. Devices that it shares are nobody's own."""
+    process = figures.process
+    own = [one for one in devices if process in one.processes]
+    alone = bool(own) and all(one.processes == [process] for one in own)
+    spans = run.tables.spans
+    peaks = peaks_by_stage(spans[spans["process"] == process], [window.step for window in run.windows])
+    stages = {
+        stage: ProcessStage(
+            seconds=seconds_of(stretches) / run.steps,
+            energy_j=together([one.stages[stage].energy_j for one in own]) if alone else None,
+            peak_bytes=peaks.get(stage, {}),
+        )
+        for stage, stretches in run.stages([process]).items()
+    }
+    return figures.model_copy(update={"energy_j": together([one.energy_j for one in own]) if alone else None, "stages": stages})
 
 
 def _process(

@@ -75,7 +75,7 @@ def resources(
     devices = [one.figures for one in measured]
     found = Resources(
         host=host,
-        processes=process_figures(run),
+        processes=process_figures(run, devices),
         devices=devices,
         energy=energy_figures(measured, response_tokens, run.steps),
         collectors=collectors,

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlmbench.costmodel.stages import devices_held
 from rlmbench.metrics import figures as fig
 from rlmbench.metrics import learning, memory
 from rlmbench.metrics.audit import Audit, audit
@@ -179,7 +180,7 @@ class _Measured:
         if any(step not in self.work for step in self.steps):
             return None
         steps = [(step, self.work[step.step]) for step in self.included]
-        return throughput(steps, self.run.experiment.devices, self.generation_ns)
+        return throughput(steps, devices_held(self.run.experiment, self.run.manifest.traits), self.generation_ns)
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -362,7 +363,15 @@ def _canonical(measured: _Measured) -> dict[str, float | None]:
         "response_tokens_mean": lengths.mean if lengths else None,
         "share_at_cap": lengths.share_at_cap if lengths else None,
         "reward_mean": statistics.fmean(rewards) if rewards else None,
+        "actor_update_mfu": _actor_update_mfu(measured.efficiency),
     }
+
+
+def _actor_update_mfu(found: Efficiency | str) -> float | None:
+    """Against the data sheet where it is known, else against what was measured."""
+    if isinstance(found, str) or not found.against or "actor_update" not in found.stages:
+        return None
+    return found.against[0].stages["actor_update"].mfu
 
 
 def _mean_stage_seconds(steps: Sequence[StepStages]) -> dict[str, float]:

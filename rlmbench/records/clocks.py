@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from rlmbench.records.frames import plain_rows
@@ -11,23 +13,36 @@ if TYPE_CHECKING:
 
 
 def clock_offsets_ns(processes: pd.DataFrame, driver: str) -> dict[str, int]:
-    """Process -> what to add to its monotonic times to get the driver's; 0 within one boot, where the clock is shared."""
-    known = processes.dropna(subset=["mono_ns", "real_ns"])
-    pairs = {process: (boot, real - mono) for process, boot, mono, real in plain_rows(known, "process", "boot_id", "mono_ns", "real_ns")}
-    if driver not in pairs:
+    """Process -> what to add to its monotonic times to get the driver's; 0 within one boot, where the clock is shared.
+
+    A boot has one offset, by the median of its processes' pairs: should its wall clock be set while they start, they still agree with
+    each other.
+    """
+    origins, boots = _origins_ns(processes), _boots(processes, "process")
+    if driver not in boots:
         return {}
-    boot, origin = pairs[driver]
-    return {process: 0 if other == boot else own - origin for process, (other, own) in pairs.items()}
+    return {process: origins[boot] - origins[boots[driver]] for process, boot in boots.items()}
 
 
 def node_offsets_ns(collectors: pd.DataFrame, processes: pd.DataFrame, driver: str) -> dict[str, int]:
-    """Node -> what to add to its collector's times to get the driver's; nodes without a known clock are left out."""
-    import pandas as pd
+    """Node -> what to add to its collector's times to get the driver's: the same as for its processes. Nodes without a known clock are left out."""
+    origins, boots = {**_origins_ns(collectors), **_origins_ns(processes)}, _boots(processes, "process")
+    if driver not in boots:
+        return {}
+    return {node: origins[boot] - origins[boots[driver]] for node, boot in _boots(collectors, "node").items()}
 
-    nodes = collectors.assign(process="node " + collectors["node"].astype("string"))
-    columns = ["process", "boot_id", "mono_ns", "real_ns"]
-    offsets = clock_offsets_ns(pd.concat([processes.loc[processes["process"] == driver, columns], nodes[columns]]), driver)
-    return {process.removeprefix("node "): offset for process, offset in offsets.items() if process != driver}
+
+def _boots(frame: pd.DataFrame, name: str) -> dict[str, str | None]:
+    """Process or node -> the boot in which it ran, of those whose clock is known."""
+    return dict(plain_rows(frame.dropna(subset=["mono_ns", "real_ns"]), name, "boot_id"))
+
+
+def _origins_ns(frame: pd.DataFrame) -> dict[str | None, int]:
+    """Boot -> the real time at which its monotonic clock was 0."""
+    pairs: dict[str | None, list[int]] = defaultdict(list)
+    for boot, mono, real in plain_rows(frame.dropna(subset=["mono_ns", "real_ns"]), "boot_id", "mono_ns", "real_ns"):
+        pairs[boot].append(real - mono)
+    return {boot: median_low(of_boot) for boot, of_boot in pairs.items()}
 
 
 def join_steps(frames: dict[str, pd.DataFrame]) -> None:
@@ -41,13 +56,14 @@ def join_steps(frames: dict[str, pd.DataFrame]) -> None:
     driver = str(steps["process"].iloc[0])
     windows = steps[steps["process"] == driver].sort_values("start_ns")
     offsets = clock_offsets_ns(frames["processes"], driver)
+    unplaced = frames["microbatches"]["step"] == 0  # micro-batches are numbered within the step that their process knew
     for name, time in (("spans", "start_ns"), ("microbatches", "t_ns"), ("rewards", "t_ns"), ("logprobs", "t_ns"), ("updates", "t_ns")):
         frame = frames[name]
         unknown = (frame["step"] == 0) & (frame["process"] != driver) & frame[time].notna()
         if unknown.any():
             at_ns = frame.loc[unknown, time].astype("int64") + frame.loc[unknown, "process"].map(offsets).fillna(0).astype("int64")
             frame.loc[unknown, "step"] = _step_at(windows, at_ns)
-    batches = frames["microbatches"].drop_duplicates(["process", "micro_batch"])
+    batches = frames["microbatches"][unplaced].drop_duplicates(["process", "micro_batch"])
     samples = frames["samples"]
     unknown = samples["step"] == 0
     if unknown.any():

@@ -202,7 +202,8 @@ def read_manifest(run_dir: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UserError(f"{path}: {place}: {first['msg']} (not a manifest of this version, or damaged)") from None
+        fix = "take another copy of this run, or leave it out"
+        raise UserError(f"{path}: {place}: {first['msg']}; not a manifest of this version, or damaged: {fix}") from None
     return _as_it_is_now(manifest)
 
 

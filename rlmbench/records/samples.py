@@ -1,21 +1,26 @@
-"""Reading `collector/*.jsonl`: one file per node, written by the collector that ran beside the run (rlmbench.collectors).
+"""Reading `collector/`: for each node `<node>.jsonl.gz`, written by the collector that ran beside the run (rlmbench.collectors), and
+`<node>.jsonl`, what others say of the node (in older records: all of it).
 
 The rules are those of probe events: a last line without its end is ignored, any other line that is none of ours is counted
-as damaged and skipped, an unknown `ev`, table or column is left to later versions. There may be a million rows, so they are
-written as lists whose columns an earlier line names, and a row's types are looked up as a whole.
+as damaged and skipped, an unknown `ev`, table or column is left to later versions. A stream that was cut off is read up to there.
+There may be a million rows, so they are written as lists whose columns an earlier line names, and a row's types are looked up as a whole.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlmbench.records.schema import HIGHEST, LOWEST, SAMPLE_COLUMNS
 
 FOLDER = "collector"
+PACKED, PLAIN = ".jsonl.gz", ".jsonl"
+GZIP_BITS = 31
+BLOCK_BYTES = 1 << 16
 SAMPLE_TABLES = tuple(SAMPLE_COLUMNS)
 Rows = dict[str, list[tuple[Any, ...]]]
 _GIVEN = {"node", "t_ns"}
@@ -28,8 +33,47 @@ BATCH_LINES = 5_000
 
 def read_samples(folder: Path) -> Iterator[Rows]:
     """For tables of `SAMPLE_COLUMNS` the rows that the collectors' files in `folder` hold, batch after batch in the order they were written."""
-    for path in sorted(folder.glob("*.jsonl")):
-        yield from _NodeFile(path.stem).read(path)
+    for node, parts in sorted(_parts(folder).items()):
+        yield from _NodeFile(node).read(line for part in parts for line in lines_of(part))
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a part, the last one perhaps without its end. Behind damage in a stream nothing can be read: it stands as one line."""
+    if not path.name.endswith(PACKED):
+        with path.open("rb") as lines:
+            yield from lines
+        return
+    rest = b""
+    for block in _unpacked(path):
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def _parts(folder: Path) -> dict[str, list[Path]]:
+    """Node -> its files, the collector's own first."""
+    parts: dict[str, list[Path]] = defaultdict(list)
+    for ending in (PACKED, PLAIN):
+        for path in folder.glob(f"*{ending}"):
+            parts[path.name.removesuffix(ending)].append(path)
+    return parts
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    """The text of a gzip stream, or of several one behind the other, as far as it can be read."""
+    unpacker = zlib.decompressobj(wbits=GZIP_BITS)
+    with path.open("rb") as file:
+        while data := file.read(BLOCK_BYTES):
+            while data:
+                try:
+                    yield unpacker.decompress(data)
+                except zlib.error:
+                    yield b"damaged\n"
+                    return
+                data = unpacker.unused_data
+                if unpacker.eof:
+                    unpacker = zlib.decompressobj(wbits=GZIP_BITS)
 
 
 class _NodeFile:
@@ -42,16 +86,15 @@ class _NodeFile:
         self._damaged = 0
         self._take_rows: dict[str, Callable[[int, Sequence[Any]], tuple[Any, ...]]] = {}
 
-    def read(self, path: Path) -> Iterator[Rows]:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    self._take(json.loads(line))
-                except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-                    self._damaged += line.endswith(b"\n")
-                if number % BATCH_LINES == 0:
-                    yield self._rows
-                    self._rows = defaultdict(list)
+    def read(self, lines: Iterable[bytes]) -> Iterator[Rows]:
+        for number, line in enumerate(lines, start=1):
+            try:
+                self._take(json.loads(line))
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+                self._damaged += line.endswith(b"\n")
+            if number % BATCH_LINES == 0:
+                yield self._rows
+                self._rows = defaultdict(list)
         self._rows["collectors"].append(_row("collectors", {**self._about, "node": self._node, "damaged_lines": self._damaged}))
         yield self._rows
 

@@ -198,6 +198,8 @@ SAMPLE_COLUMNS: Mapping[str, Mapping[str, Kind]] = {
         "pcie_tx_bytes_per_s": FLOAT_OR_NULL,
         "nvlink_rx_bytes": INT_OR_NULL,
         "nvlink_tx_bytes": INT_OR_NULL,
+        "nvlink_rx_bytes_per_s": FLOAT_OR_NULL,
+        "nvlink_tx_bytes_per_s": FLOAT_OR_NULL,
         "sm_active": FLOAT_OR_NULL,
         "sm_occupancy": FLOAT_OR_NULL,
         "tensor_active": FLOAT_OR_NULL,

@@ -23,6 +23,8 @@ LATEST = "latest"
 PLAN = "plan.json"
 SUMMARY = "summary.json"
 TRACES = "traces"
+_OF_A_ROW = {"row", "step", "prompt_hash", "prompt_tokens", "response_tokens", "rewards"}
+"""What a row of a plan holds at least."""
 
 
 class Run:
@@ -77,13 +79,19 @@ class Run:
     @cached_property
     def plan(self) -> dict[str, Any] | None:
         """The workload plan (docs/records.md), or None for a run that ended before it had one."""
-        return _read_json(self.path / PLAN)
+        return read_plan(self.path)
 
     @property
     def summary(self) -> dict[str, Any] | None:
         """The recorded figures, or None when the run was ended before it wrote any; `rlmbench.summarize` derives them."""
-        document = _read_json(self.path / SUMMARY)
-        return document["runs"][0] if document else None
+        path = self.path / SUMMARY
+        document = _read_json(path, "remove it, and the figures are taken again")
+        if not document:
+            return None
+        runs = document.get("runs") if isinstance(document, dict) else None
+        if not isinstance(runs, list) or not runs or not isinstance(runs[0], dict):
+            raise UserError(f"{path}: holds no run's figures; the file is damaged: remove it, and the figures are taken again")
+        return runs[0]
 
     @cached_property
     def tables(self) -> Tables:
@@ -247,10 +255,27 @@ def _created_unix_s(run: Run) -> float:
         return (run.path / MANIFEST).stat().st_mtime
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def read_plan(run_dir: Path) -> dict[str, Any] | None:
+    """The workload plan in `run_dir`; None where there is none.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    path, fix = run_dir / PLAN, "take another copy of this run, or leave it out"
+    plan = _read_json(path, fix)
+    if plan is None and not path.is_file():
+        return None
+    rows = plan.get("rows") if isinstance(plan, dict) else None
+    known = isinstance(rows, list) and all(isinstance(row, dict) and row.keys() >= _OF_A_ROW for row in rows)
+    if not known or not {"mode", "group_size"} <= plan.keys():
+        raise UserError(f"{path}: not a workload plan; the file is damaged: {fix}")
+    return plan
+
+
+def _read_json(path: Path, fix: str) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); the file is damaged") from None
+        raise UserError(f"{path}: not JSON ({error}); the file is damaged: {fix}") from None

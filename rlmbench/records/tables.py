@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rlmbench.errors import UserError
 from rlmbench.files import write_atomically
 from rlmbench.records.clocks import join_steps
 from rlmbench.records.events import read_events
@@ -92,7 +94,7 @@ TABLE_NAMES = (*EVENT_TABLES, *SAMPLE_TABLES)
 
 
 def tables_from_events(run_dir: Path) -> Tables:
-    """The tables from `run_dir`/probe/*.jsonl and `run_dir`/collector/*.jsonl; all of them empty when there is none."""
+    """The tables from `run_dir`/probe/*.jsonl and `run_dir`/collector/*.jsonl*; all of them empty when there is none."""
     rows = read_events(run_dir / "probe")
     frames = {name: _frame(name, rows[name]) for name in EVENT_TABLES}
     join_steps(frames)
@@ -184,15 +186,31 @@ def _read_parquet(run_dir: Path, name: str) -> pd.DataFrame | None:
 
 
 def _parquet(run_dir: Path, name: str) -> pa.Table | None:
-    """The table as it lies on disk, or None when the file is missing, damaged or of another schema."""
+    """The table as it lies on disk, or None when the file is missing, or when it is damaged or of another schema and can be derived again.
+
+    Raises:
+        UserError: it cannot be used, and there are no events to derive it from: taken for empty, it would change what the run says.
+    """
+    path = run_dir / f"{name}.parquet"
     try:
-        table = pq.ParquetFile(io.BytesIO((run_dir / f"{name}.parquet").read_bytes())).read()
-    except (OSError, pa.ArrowException):
+        table = pq.ParquetFile(io.BytesIO(path.read_bytes())).read()
+    except FileNotFoundError:
         return None
+    except (OSError, pa.ArrowException):
+        if _has_events(run_dir):
+            return None
+        raise UserError(f"{path}: damaged, and there are no raw events to derive it from; take another copy of this run") from None
     same_version = (table.schema.metadata or {}).get(_VERSION_KEY) == str(TABLES_SCHEMA_VERSION).encode()
     if same_version and table.column_names == list(COLUMNS[name]):
         return table
-    return None if _has_events(run_dir) else _of_another_version(table, name)
+    if _has_events(run_dir):
+        return None
+    older = _of_another_version(table, name)
+    if older is None:
+        raise UserError(
+            f"{path}: of another schema, and there are no raw events to derive it from; read it with the rlmbench that wrote it"
+        )
+    return older
 
 
 def _has_events(run_dir: Path) -> bool:
@@ -210,10 +228,16 @@ def _of_another_version(table: pa.Table, name: str) -> pa.Table | None:
 
 
 def _frame(name: str, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    columns = COLUMNS[name]
-    values: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
-    typed = {column: _array(cells, kind.dtype) for (column, kind), cells in zip(columns.items(), values, strict=True)}
-    return pd.DataFrame(typed, copy=False)
+    if not rows:
+        return _empty(name).copy(deep=False)
+    cells = dict(zip(COLUMNS[name], zip(*rows, strict=True), strict=True))
+    return pd.DataFrame({column: _array(cells[column], kind.dtype) for column, kind in COLUMNS[name].items()}, copy=False)
+
+
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """Most runs leave most tables empty. A frame without rows has nothing that its copies could change for each other."""
+    return pd.DataFrame({column: _array((), kind.dtype) for column, kind in COLUMNS[name].items()}, copy=False)
 
 
 def _array(cells: Sequence[Any], dtype: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, broken_adapters, find_adapter, installed_adapters
-from rlmbench.environment import default_device, devices
+from rlmbench.environment import default_device, gpus, visible_count, visible_devices
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.experiment import Experiment, Suite
 from rlmbench.experiment.load import build_experiment, load_suite
@@ -174,9 +174,8 @@ def make_plan(request: Request, *, force_scale: bool = False) -> Plan:
         UserError: a name, key or value that does not exist or does not fit.
     """
     suite = load_suite(request.suite)
-    gpus = devices()
-    memory = min((gpu["memory_bytes"] for gpu in gpus), default=None)
-    scale, reason = choose_scale(suite, len(gpus), memory, request.scale, force=force_scale)
+    memory = min((gpu["memory_bytes"] for gpu in visible_devices() if gpu["memory_bytes"]), default=None)
+    scale, reason = choose_scale(suite, visible_count(), memory, request.scale, force=force_scale)
     device = request.device or ("cuda" if suite.scales[scale].devices and (default_device() == "cuda" or force_scale) else "cpu")  # type: ignore[index]
     variants = _variants(suite, scale, request.variants)
     experiments = {variant: build_experiment(suite, scale, request.overrides, variant) for variant in variants or [""]}
@@ -321,12 +320,21 @@ def check_devices(plan: Plan) -> None:
     Raises:
         UserError: too few GPUs.
     """
-    needed = max(one.experiment.devices for one in plan.each)
-    if plan.device == "cuda" and needed > len(devices()):
+    needed = max(devices_needed(one, framework) for one in plan.each for framework in one.parts)
+    if plan.device == "cuda" and needed > visible_count():
+        there, reason = gpus(), gpus().reason
+        hidden = f", of which CUDA_VISIBLE_DEVICES leaves {visible_count() or 'none'}" if len(there.devices) > visible_count() else ""
         raise UserError(
-            f"the experiment needs {_gpus(needed)}, this machine has {_gpus(len(devices()))}: "
+            f"the experiment needs {_gpus(needed)}, this machine has {_gpus(len(there.devices))}{hidden}{f' ({reason})' if reason else ''}: "
             "choose a smaller --scale, or lower parallelism.data or placement.rollout_devices with --set"
         )
+
+
+def devices_needed(plan: Plan, framework: str) -> int:
+    """Devices that a run of `framework` holds."""
+    from rlmbench.costmodel.stages import devices_held
+
+    return devices_held(plan.experiment, plan.parts[framework].translation.traits)
 
 
 def _gpus(count: int) -> str:

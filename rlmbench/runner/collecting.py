@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rlmbench.collectors.capability import Capability
-from rlmbench.collectors.lines import capability_line, path_of
+from rlmbench.collectors.lines import capability_line, note_path_of
 from rlmbench.records.samples import FOLDER
 from rlmbench.runner.logtext import signal_name
 
@@ -95,18 +94,7 @@ class Collecting:
             log.unlink(missing_ok=True)
 
     def _record(self) -> None:
-        """Say it in the node's file, behind whatever half a line a killed collector left there."""
+        """Say it in the record."""
         line = json.dumps(capability_line(Capability("collector", False, self.problem)))
-        try:
-            with path_of(self._folder).open("ab") as file:
-                if file.tell() and not _ends_a_line(path_of(self._folder)):
-                    file.write(b"\n")
-                file.write(line.encode() + b"\n")
-        except OSError:
-            pass
-
-
-def _ends_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+        with suppress(OSError):
+            note_path_of(self._folder).write_text(line + "\n")

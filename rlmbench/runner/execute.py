@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 import rlmbench
 from rlmbench.adapter import Launch, RunInputs
-from rlmbench.environment import Environment, cache_root, ceilings, devices, host_facts, kept
+from rlmbench.environment import Environment, cache_root, ceilings, host_facts, kept, visible_devices
 from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
@@ -25,7 +24,7 @@ from rlmbench.records.store import PLAN, Run
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.tables import Tables, tables_from_events, write_tables
 from rlmbench.runner.campaign import Campaign
-from rlmbench.runner.cells import Cell, Plan
+from rlmbench.runner.cells import Cell, Plan, devices_needed
 from rlmbench.runner.collecting import Collecting
 from rlmbench.runner.failures import FailureClass, Position, ProcessLog, classify
 from rlmbench.runner.interrupts import Interrupted, Interrupts
@@ -38,6 +37,7 @@ from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
 from rlmbench.runner.shared_memory import remove_leftovers, segments
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
+from rlmbench.runner.temporary import Belongings, remove_abandoned, temporary_folder
 from rlmbench.runner.watch import ProbeTail
 from rlmbench.whatif.guidelines import advised
 from rlmbench.workload.inputs import prepare_inputs, prepare_without_model
@@ -80,7 +80,9 @@ def execute(
     Raises:
         NotQuiet: the machine is not free for a measurement; nothing was written.
     """
-    machine = _machine(plan)
+    for abandoned in remove_abandoned():
+        progress.message(f"removed {abandoned}, which a run had left when it was killed")
+    machine = _machine(plan, cell.framework)
     conditions = await_quiet(machine, plan.request.when_busy, progress.phase, lambda: interrupts.asked)
     _warn(progress, cell, conditions.problems)
     run_dir = _new_folder(plan, cell, results_dir)
@@ -103,7 +105,8 @@ def execute(
     shared_before = segments()
     began = time.monotonic()
     collecting = _collecting(plan, run_dir)
-    with tempfile.TemporaryDirectory(prefix="rlmbench-", ignore_cleanup_errors=True) as temporary, collecting:
+    belongings = Belongings(str(run_dir), [str(folder) for folder in launch.scratch], shared_before)
+    with temporary_folder(belongings=belongings) as temporary, collecting:
         outcome = supervise(
             launch.processes,
             cwd=run_dir,
@@ -190,7 +193,7 @@ def _first_manifest(plan: Plan, cell: Cell, environment: Environment, campaign: 
         ),
         harness_overhead=kept_overhead(cell.framework, plan.device),
         host=host_facts(),
-        devices=devices() if plan.device == "cuda" else [],
+        devices=visible_devices() if plan.device == "cuda" else [],
         ceilings=ceilings.kept(plan.device),
         prediction=asdict(predicted) if predicted else None,
         times=Times(created_unix_s=time.time()),
@@ -319,10 +322,10 @@ def _warn(progress: Progress, cell: Cell, warnings: Sequence[str]) -> None:
         progress.message(f"{cell.framework}: warning: {warning}")
 
 
-def _machine(plan: Plan) -> Machine:
+def _machine(plan: Plan, framework: str) -> Machine:
     """What must be free for a run. In somebody's Ray cluster its GPUs may be on other machines, and only the host is looked at."""
     here = plan.device == "cuda" and not plan.request.ray_address
-    return Machine(plan.experiment.devices if here else 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(devices_needed(plan, framework) if here else 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _collecting(plan: Plan, run_dir: Path) -> Collecting:

@@ -16,6 +16,7 @@ from typing import Literal
 from rlmbench.collectors.devices import Device, DeviceError, open_drivers
 from rlmbench.collectors.nvidia import HINDERING
 from rlmbench.collectors.proc import busy_seconds, read
+from rlmbench.collectors.visible import chosen
 from rlmbench.errors import EXIT_BUSY, UserError
 from rlmbench.metrics.host import BUSY_SHARE
 from rlmbench.records.manifest import DeviceState, Preconditions
@@ -77,10 +78,14 @@ class Machine:
         return self._look_at_devices()[0] if self._count else []
 
     def _look_at_devices(self) -> tuple[list[DeviceState], list[str]]:
-        drivers, _ = open_drivers(self._visible)
+        drivers, told = open_drivers(self._visible)
         try:
-            devices = chosen([device for driver in drivers for device in driver.devices()], self._visible)[: self._count]
+            everyone = [device for driver in drivers for device in driver.devices()]
+            devices = chosen(everyone, self._visible, os.environ.get("CUDA_DEVICE_ORDER"))[: self._count]
             states, problems = [], []
+            if len(devices) < self._count:
+                because = next((f": {one.reason}" for one in told if not one.available and one.name in ("nvml", "device")), "")
+                problems.append(f"{len(devices)} of the run's {self._count} GPUs can be looked at{because}")
             for device in devices:
                 try:
                     state, why = _examine(device)
@@ -104,18 +109,6 @@ def busy_share(seconds: float) -> float | None:
         return None
     share = (busy_seconds(after) - busy_seconds(before)) / (passed_s * (os.cpu_count() or 1))
     return min(1.0, max(0.0, share))  # the kernel counts in ticks, and the clock is read a moment after it
-
-
-def chosen(devices: Sequence[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES leaves, in its order: by UUID; by index only where all devices are alike, since CUDA puts
-    faster ones first."""
-    words = [word.strip() for word in (visible or "").split(",") if word.strip()]
-    if words and not any(word.isdigit() for word in words):
-        return [device for word in words for device in devices if device.uuid.startswith(word)]
-    alike = len({device.name for device in devices}) == 1
-    if words and alike and all(word.isdigit() and int(word) < len(devices) for word in words):
-        return [devices[int(word)] for word in words]
-    return list(devices)
 
 
 def await_quiet(

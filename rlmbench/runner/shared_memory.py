@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
@@ -22,14 +23,14 @@ def segments(folder: Path = FOLDER) -> dict[str, int]:
         return {}
 
 
-def remove_leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]:
-    """Remove what appeared since `before`, is this user's, and no living process holds; returns the names.
+def remove_leftovers(before: Mapping[str, int], folder: Path = FOLDER, made_until_unix_s: float | None = None) -> list[str]:
+    """Remove what appeared since `before` (and not after `made_until_unix_s`), is this user's, and no living process holds; returns the names.
 
     Another program of the same user may have made segments meanwhile: what any process has open or mapped stays, and
     so does everything while there is a process of this user that cannot be looked into.
     """
     removed = []
-    for name in leftovers(before, folder):
+    for name in leftovers(before, folder, made_until_unix_s):
         try:
             (folder / name).unlink()
         except OSError:  # gone meanwhile, or a folder
@@ -38,7 +39,7 @@ def remove_leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]
     return removed
 
 
-def leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]:
+def leftovers(before: Mapping[str, int], folder: Path = FOLDER, made_until_unix_s: float | None = None) -> list[str]:
     """What appeared since `before` under one of the names in `OURS`, is this user's, and is held by no living process."""
     new = [name for name, inode in segments(folder).items() if name.startswith(OURS) and before.get(name) != inode]
     held = _held() if new else None
@@ -48,7 +49,8 @@ def leftovers(before: dict[str, int], folder: Path = FOLDER) -> list[str]:
             status = (folder / name).lstat()
         except OSError:  # gone meanwhile
             continue
-        if status.st_uid == os.getuid() and held is not None and (status.st_dev, status.st_ino) not in held:
+        late = made_until_unix_s is not None and status.st_ctime > made_until_unix_s
+        if status.st_uid == os.getuid() and not late and held is not None and (status.st_dev, status.st_ino) not in held:
             found.append(name)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ class ProbeTail:
         for path in sorted(self._probe_dir.glob("*.jsonl")):
             file = self._files.setdefault(path, _File())
             for event in self._new_events(path, file):
-                self._take(event, file, path.name)
+                with suppress(KeyError, TypeError, ValueError):  # a damaged event: the tables count it, and progress goes on
+                    self._take(event, file, path.name)
         return self.state
 
     @staticmethod

@@ -245,7 +245,9 @@ def test_a_stop_signal_at_any_moment(
 
 
 def test_kill_9_of_rlmbench_leaves_a_readable_record_that_can_be_resumed(start: Callable[..., Command], tmp_path: Path) -> None:
-    command = start(*SHORT)
+    own = tmp_path / "tmp"
+    own.mkdir()
+    command = start(*SHORT, env={"TMPDIR": str(own)})
     wait_until(command, in_step(tmp_path, 2))
     command.popen.kill()
     assert wait_for(lambda: not command.living(), GONE_WITHIN_S)
@@ -258,9 +260,13 @@ def test_kill_9_of_rlmbench_leaves_a_readable_record_that_can_be_resumed(start: 
     assert (summary["status"], summary["failure_class"], summary["completed_steps"]) == ("interrupted", "killed", steps)
     shown = start("show")
     assert ended(shown) == 0 and "rlmbench itself ended while it ran" in " ".join(shown.stdout.split()), shown.output
-    resumed = start("run", "gsm8k_grpo", "--resume", "--json")
+    [left] = own.glob("rlmbench-*")
+    assert (run.path / "scratch").exists()
+    resumed = start("run", "gsm8k_grpo", "--resume", "--json", env={"TMPDIR": str(own)})
     assert ended(resumed) == 0, resumed.output
     assert [run["status"] for run in valid(resumed.document)] == ["ok"]
+    assert f"removed {left}, which a run had left when it was killed" in resumed.output
+    assert list(own.glob("rlmbench-*")) == [] and not (run.path / "scratch").exists()
 
 
 def test_kill_9_of_the_trainer_names_place_signal_log_and_command(start: Callable[..., Command], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from command import wait_for
 
+from rlmbench.records.samples import lines_of
 from rlmbench.records.tables import Tables, tables_from_events
 from rlmbench.runner.collecting import Collecting
 from rlmbench.runner.guard import process_table, read_proc
@@ -49,7 +50,7 @@ def tables(run_dir: Path) -> Tables:
 
 
 def lines(run_dir: Path) -> str:
-    return "".join(path.read_text() for path in (run_dir / "collector").glob("*.jsonl")) if (run_dir / "collector").exists() else ""
+    return b"".join(line for path in (run_dir / "collector").glob("*.jsonl.gz") for line in lines_of(path)).decode()
 
 
 def collector_of(process: subprocess.Popen[str], run_dir: Path) -> int:
@@ -119,7 +120,7 @@ def test_a_run_does_not_mind_a_collector_that_dies(start: Callable[..., Any], tm
 
 def test_one_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "collector").mkdir()
-    (tmp_path / "collector" / f"{os.uname().nodename}.jsonl").mkdir()
+    (tmp_path / "collector" / f"{os.uname().nodename}.jsonl.gz").mkdir()
     with Collecting(tmp_path, 0.05) as collecting:
         assert wait_for(lambda: "Is a directory" in (tmp_path / "collector" / "collector.log").read_text(), 20)
         collecting.watch(os.getpid())  # nobody listens, and that is no error

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import rlmbench
-from rlmbench.environment.host import nvml
+from rlmbench.environment.host import gpus
 
 TIMEOUT_S = 3600
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_gsm8k_grpo_at_small_with_trl(tmp_path: Path) -> None:
-    answer = nvml()
+    answer = gpus()
     if not answer.devices:
         pytest.skip(f"no GPU: {answer.reason}")
     command = [sys.executable, "-m", "rlmbench", "run", "gsm8k_grpo", "--framework", "trl", "--scale", "small", "--json"]
@@ -36,7 +36,7 @@ def test_gsm8k_grpo_at_small_with_trl(tmp_path: Path) -> None:
     assert run["coverage"]["min"] >= 0.99
     assert run["probe_overhead"] <= 0.005
     # Memory of the device, as torch saw it, in the stages that use it; never more than the device has.
-    memory = answer.devices[0]["memory_bytes"]
+    memory = answer.devices[0].memory_bytes
     for stage in ("generation", "actor_update"):
         assert 0 < run["memory"]["peak_bytes"][stage]["torch_allocated_peak_bytes"] < memory
     manifest = rlmbench.load(tmp_path / run["path"]).manifest

@@ -63,6 +63,8 @@ def h100() -> Gpu:
         pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: 62.0,
         pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC: 100.0,
         pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC: 50.0,
+        pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: 300.0,
+        pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: 200.0,
     }
     return Gpu("GPU-h100", "NVIDIA H100 80GB HBM3", gpm=gpm)
 

@@ -14,11 +14,17 @@ from rlmbench.collectors.devices import (
     DeviceLost,
     DriverMismatch,
     DriverMissing,
+    Inventory,
     NoPermission,
+    NotReady,
+    inventory,
     open_drivers,
 )
 from rlmbench.collectors.nvidia import NvidiaDevice, NvidiaDriver
+from rlmbench.collectors.nvml import FIXES
 from tests.unit.collectors.nvml_double import GIB, Gpu, consumer, h100, library, mig, v100
+
+DENIED = "NVML: Insufficient Permissions; root has it, and a container with --cap-add SYS_ADMIN"
 
 
 def only(gpu: Gpu, visible: str | None = None) -> NvidiaDevice:
@@ -50,6 +56,8 @@ def test_an_h100_tells_everything_in_the_units_of_the_columns() -> None:
         "dram_active": pytest.approx(0.62),
         "pcie_rx_bytes_per_s": 100.0 * 2**20,
         "pcie_tx_bytes_per_s": 50.0 * 2**20,
+        "nvlink_rx_bytes_per_s": 300.0 * 2**20,
+        "nvlink_tx_bytes_per_s": 200.0 * 2**20,
     }
     assert dict(device.slow_sample()) == {}
     capabilities = said(device)
@@ -115,6 +123,10 @@ def test_devices_are_chosen_by_uuid_and_never_by_index() -> None:
     assert chosen("GPU-v100") == ["GPU-v100"]
     assert chosen("GPU-v1") == ["GPU-v100"]  # CUDA takes the beginning of a UUID too
     assert chosen("0") == chosen(None) == chosen("1,0") == ["GPU-h100", "GPU-v100"]
+    assert chosen("") == chosen("-1") == chosen("GPU-none,GPU-v100") == []
+    assert NvidiaDriver(both, "").capabilities()[0] == Capability(
+        "nvml", False, "CUDA_VISIBLE_DEVICES leaves no device: it is empty, or begins with one that is not there"
+    )
 
 
 def test_a_device_that_fell_off_the_bus_hides_no_other() -> None:
@@ -122,13 +134,13 @@ def test_a_device_that_fell_off_the_bus_hides_no_other() -> None:
     lost.refuses["nvmlDeviceGetUUID"] = pynvml.NVML_ERROR_GPU_IS_LOST
     driver = NvidiaDriver(library(lost, h100()))
     assert [device.uuid for device in driver.devices()] == ["GPU-h100"]
-    assert Capability("device", False, "device 0 in NVML's order: NVML: GPU is lost") in driver.capabilities()
+    assert Capability("device", False, f"device 0 in NVML's order: NVML: GPU is lost; {FIXES[DeviceLost]}") in driver.capabilities()
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "words"),
     [
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, DriverMissing, "NVML Shared Library Not Found; is NVIDIA's driver installed"),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, DriverMissing, "NVML Shared Library Not Found; install NVIDIA's driver"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, DriverMissing, "Driver Not Loaded"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, DriverMismatch, "version mismatch.; restart the machine"),
         (pynvml.NVML_ERROR_NO_PERMISSION, NoPermission, "Insufficient Permissions"),
@@ -171,9 +183,35 @@ def test_gpm_compares_each_sample_with_the_one_before() -> None:
     [device] = NvidiaDriver(double).devices()
     device.sample()
     device.sample()
-    first, second, third = (call.args[1] for call in double.nvmlGpmSampleGet.call_args_list)
-    assert third is first  # two samples take turns
+    first, second, third, fourth = (call.args[1] for call in double.nvmlGpmSampleGet.call_args_list)  # two to see what there is
+    assert third is first and fourth is second  # two samples take turns
     assert second is not first
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NO_DATA, pynvml.NVML_ERROR_UNKNOWN])
+def test_samples_that_are_too_near_to_each_other_at_the_start_cost_nothing(code: int) -> None:
+    gpu = h100()
+    double = library(gpu)
+    answer = double.nvmlGpmMetricsGet.side_effect
+    double.nvmlGpmMetricsGet.side_effect = pynvml.NVMLError(code)
+    [device] = NvidiaDriver(double).devices()
+    assert said(device)["gpm.sm_active"].available
+    double.nvmlGpmMetricsGet.side_effect = answer
+    assert device.sample()["sm_active"] == pytest.approx(0.91)
+
+
+def test_what_a_gpus_gpm_never_tells_is_a_stated_gap_and_asked_otherwise_where_that_can_be() -> None:
+    """A PCIe card without NVLink, in a driver without GPM's PCIe rates."""
+    gpu = h100()
+    assert gpu.gpm is not None
+    for name in ("NVLINK_TOTAL_RX", "NVLINK_TOTAL_TX", "PCIE_RX", "PCIE_TX"):
+        del gpu.gpm[getattr(pynvml, f"NVML_GPM_METRIC_{name}_PER_SEC")]
+    device = only(gpu)
+    capabilities = said(device)
+    assert capabilities["gpm.nvlink_rx_bytes_per_s"] == Capability("gpm.nvlink_rx_bytes_per_s", False, nvidia.NO_METRIC, "GPU-h100")
+    assert capabilities["gpm.sm_active"].available and capabilities["pcie"].reason == "over 20 ms, once a second"
+    assert device.sample()["sm_active"] == pytest.approx(0.91)
+    assert device.slow_sample() == {"pcie_rx_bytes_per_s": 3000 * 1024.0, "pcie_tx_bytes_per_s": 1000 * 1024.0}
 
 
 def test_all_throttle_reasons_have_names() -> None:
@@ -198,7 +236,8 @@ def test_without_a_driver_there_is_a_reason_and_no_error(monkeypatch: pytest.Mon
     assert drivers == []
     assert (found.name, found.available) == ("nvml", False)
     assert found.reason == (
-        "NVML: libnvidia-ml-that-is-not-there.so.1 is not there; is NVIDIA's driver installed, and given to this container (--gpus all)?"
+        "NVML: libnvidia-ml-that-is-not-there.so.1 is not there; install NVIDIA's driver, or give it to this container "
+        "(--gpus all, NVIDIA_DRIVER_CAPABILITIES with utility)"
     )
 
 
@@ -216,3 +255,72 @@ def test_errors_that_pass_are_told_from_what_is_never_supported() -> None:
     assert said(device)["energy"].available
     del gpu.refuses["nvmlDeviceGetTotalEnergyConsumption"]
     assert device.sample()["energy_j"] == 12_345.678
+
+
+def test_a_process_list_that_is_not_permitted_is_a_stated_gap() -> None:
+    """As in a container of which the driver hides the others."""
+    gpu = h100()
+    gpu.refuses = {"nvmlDeviceGetComputeRunningProcesses": pynvml.NVML_ERROR_NO_PERMISSION}
+    device = only(gpu)
+    assert said(device)["device_processes"] == Capability("device_processes", False, DENIED, "GPU-h100")
+    with pytest.raises(NoPermission):
+        device.processes()
+    assert device.sample()["memory_used_bytes"] == 3 * GIB  # all else goes on
+
+
+def test_a_process_list_that_grew_while_it_was_read_may_be_asked_again() -> None:
+    gpu = h100()
+    device = only(gpu)
+    gpu.refuses = {"nvmlDeviceGetComputeRunningProcesses": pynvml.NVML_ERROR_INSUFFICIENT_SIZE}
+    with pytest.raises(NotReady):
+        device.processes()
+
+
+@pytest.mark.parametrize("name", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet"])
+def test_gpm_that_is_not_permitted_leaves_the_rest(name: str) -> None:
+    gpu = h100()
+    gpu.refuses = {name: pynvml.NVML_ERROR_NO_PERMISSION}
+    double = library(gpu)
+    [device] = NvidiaDriver(double).devices()
+    assert said(device)["gpm.sm_active"].reason == DENIED
+    assert said(device)["pcie"].reason == "over 20 ms, once a second"  # in place of GPM's
+    assert "sm_active" not in device.sample() and device.sample()["power_w"] == 612.345
+    assert double.nvmlGpmSampleFree.call_count == double.nvmlGpmSampleAlloc.call_count
+
+
+def test_slices_of_other_containers_are_not_seen_and_neither_is_a_gpu_whose_mode_is_hidden() -> None:
+    whole = mig()
+    double = library(whole)
+
+    def get_slice(gpu: Gpu, index: int) -> Gpu:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+        if index >= len(gpu.slices):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return gpu.slices[index]
+
+    double.nvmlDeviceGetMigDeviceHandleByIndex.side_effect = get_slice
+    assert [device.uuid for device in NvidiaDriver(double).devices()] == ["MIG-2"]
+    whole.refuses["nvmlDeviceGetMigMode"] = pynvml.NVML_ERROR_NO_PERMISSION
+    assert [device.uuid for device in NvidiaDriver(double).devices()] == ["GPU-h100"]
+
+
+def test_an_inventory_asks_no_device_what_it_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = library(h100(), mig())
+    monkeypatch.setattr(nvidia, "open_driver", lambda visible=None, probe=True: NvidiaDriver(double, visible, probe=probe))
+    found = inventory()
+    assert [(one.uuid, one.memory_bytes, one.driver) for one in found.devices] == [
+        ("GPU-h100", 80 * GIB, "570.86.15"),
+        ("MIG-1", 40 * GIB, "570.86.15"),
+        ("MIG-2", 40 * GIB, "570.86.15"),
+    ]
+    assert not double.nvmlDeviceGetComputeRunningProcesses.called and not double.nvmlGpmSampleAlloc.called
+    assert double.nvmlShutdown.call_count == 1
+
+
+def test_an_inventory_is_never_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(**_: object) -> None:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(nvidia, "open_driver", odd)
+    assert inventory() == Inventory(reason="unexpected RuntimeError: nobody foresaw this")

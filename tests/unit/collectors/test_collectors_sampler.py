@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from rlmbench.collectors.__main__ import main, run
@@ -18,6 +22,7 @@ from rlmbench.collectors.devices import DeviceLost, DeviceProcess, Limits
 from rlmbench.collectors.lines import COLUMNS, Lines, node_name, path_of
 from rlmbench.collectors.nvidia import NvidiaDriver
 from rlmbench.collectors.sampler import Sampler
+from rlmbench.records.samples import lines_of
 from rlmbench.records.schema import SAMPLE_COLUMNS
 from rlmbench.records.tables import Tables, tables_from_events
 from tests.unit.collectors.nvml_double import h100, library, v100
@@ -128,6 +133,7 @@ def test_a_lost_device_is_left_out_and_said_once(tmp_path: Path, clock: list[flo
     for _ in range(3):
         clock[0] += 0.1
         sampler.tick()
+    sampler.end()
     tables = read(tmp_path)
     assert tables.device_samples.groupby("device").size().to_dict() == {"INV-1": 1, "INV-2": 4, "INV-3": 1}
     said = tables.capabilities[["device", "name", "available", "reason"]].to_numpy().tolist()
@@ -139,11 +145,33 @@ def test_two_gpus_through_nvml(tmp_path: Path, clock: list[float]) -> None:
     first.processes = [(11, 7 << 30)]
     sampler = sampler_in(tmp_path, NvidiaDriver(library(first, second)))
     sampler.tick()
+    sampler.end()
     samples = read(tmp_path).device_samples.set_index("device")
     assert samples.loc["GPU-h100", "sm_active"] == pytest.approx(0.91)
     assert samples["sm_active"].isna().tolist() == [False, True]
     assert samples["energy_j"].tolist() == [12_345.678] * 2
     assert read(tmp_path).device_processes["pid"].tolist() == [11]
+
+
+def test_a_gpu_that_is_lost_or_hides_its_processes_costs_nothing_else(tmp_path: Path, clock: list[float]) -> None:
+    lost, hiding = h100(), v100()
+    hiding.refuses["nvmlDeviceGetComputeRunningProcesses"] = pynvml.NVML_ERROR_NO_PERMISSION
+    sampler = sampler_in(tmp_path, NvidiaDriver(library(lost, hiding)))
+    sampler.tick()
+    lost.refuses = dict.fromkeys(("nvmlDeviceGetMemoryInfo", "nvmlGpmSampleFree"), pynvml.NVML_ERROR_GPU_IS_LOST)
+    for number in range(4):
+        hiding.millijoules = 5_000 + number  # reset with the driver: it begins anew
+        clock[0] += 0.1
+        sampler.tick()
+    sampler.end()
+    tables = read(tmp_path)
+    assert tables.device_samples.groupby("device").size().to_dict() == {"GPU-h100": 1, "GPU-v100": 5}
+    assert tables.capabilities[["device", "name", "reason"]].to_numpy().tolist() == [
+        ["GPU-h100", "device", "NVML: GPU is lost; reset it (nvidia-smi --gpu-reset), or restart the machine"]
+    ]
+    assert len(tables.device_processes) == 0
+    energy = tables.device_samples[tables.device_samples["device"] == "GPU-v100"]["energy_j"].tolist()
+    assert energy == [12_345.678, 5.0, 5.001, 5.002, 5.003]  # as it was read; metrics.readings leaves the fall out
 
 
 def test_ticks_that_were_missed_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +215,9 @@ def test_the_program_samples_until_its_input_ends(tmp_path: Path) -> None:
     process.stdin.write(f"root {os.getpid()}\n")
     process.stdin.flush()
     path = path_of(tmp_path / "collector")
-    while not path.exists() or path.read_text().count('"rows"') < 3:
+    while not path.exists() or sum(b'"rows"' in line for line in lines_of(path)) < 3:
         assert process.poll() is None
+        time.sleep(0.01)  # leaves it the processor
     out, _ = process.communicate()  # closes its input
     assert (process.returncode, out) == (0, "[]\n")
     tables = read(tmp_path)
@@ -212,6 +241,39 @@ def test_a_hosts_name_as_a_file() -> None:
 
 
 def test_lines_are_compact_json(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / "a.jsonl")
+    lines = Lines(tmp_path / "a.jsonl.gz")
     lines.rows(5, {"node_samples": [(1.0, 2, None)]})
-    assert json.loads((tmp_path / "a.jsonl").read_text()) == {"ev": "rows", "t_ns": 5, "tables": {"node_samples": [[1.0, 2, None]]}}
+    lines.close()
+    assert json.loads(gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes())) == {
+        "ev": "rows",
+        "t_ns": 5,
+        "tables": {"node_samples": [[1.0, 2, None]]},
+    }
+
+
+def test_what_was_flushed_survives_a_kill_and_an_hour_of_eight_gpus_is_small(tmp_path: Path) -> None:
+    """The raw lines of such an hour are 80 MB or more: 28 kB a second."""
+    path, chance = tmp_path / "a.jsonl.gz", random.Random(0)
+    lines = Lines(path)
+    plain = 0
+    for tick in range(100):
+        for number in range(8):
+            noise = [chance.randrange(10**6) for _ in range(4)]
+            values = [
+                f"GPU-{number}",
+                70 << 30,
+                0.97,
+                600 + noise[0] / 1e4,
+                1e6 + tick * 60 + noise[1] / 1e3,
+                1_980_000_000,
+                2_619_000_000,
+                "",
+            ]
+            values += [55.0, noise[2] / 7, noise[3] / 7, None, None, 0.91 + noise[0] / 1e8, 0.4 + noise[1] / 1e8, 0.5, 0.6]
+            lines.rows(tick, {"device_samples": [values]})
+            plain += len(json.dumps(values))
+        if tick % 10 == 9:
+            lines.flush()
+    lines.rows(100, {})  # and is killed before the next flush
+    assert [json.loads(line)["t_ns"] for line in lines_of(path)] == [tick for tick in range(100) for _ in range(8)]
+    assert path.stat().st_size < plain / 2

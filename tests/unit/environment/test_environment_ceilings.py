@@ -34,7 +34,8 @@ def test_measured_rates_are_kept_for_this_machine(tmp_path):
     (one,) = measured
     assert (one["environment"], one["flops_per_s"]) == ("trl", ENTRY["flops_per_s"])
     quiet = {**one, "load_1min": 0.5}
-    assert ceilings.shown([quiet]) == "cpu: float32 0.07 TFLOP/s, bfloat16 0.3 TFLOP/s, copy 30 GB/s, torch 2.0"
+    assert ceilings.shown([quiet]) == "cpu: float32 70 GFLOP/s, bfloat16 300 GFLOP/s, copy 30 GB/s, torch 2.0"
+    assert "float32 51 TFLOP/s, bfloat16" in ceilings.shown([{**quiet, "flops_per_s": {"float32": 5.1e13, "bfloat16": 1e15}}])
     assert ceilings.shown([{**one, "load_1min": 7.0}]).endswith("; the machine was busy (load 7.0 on 2 cores), measure again")
     facts = {fact.name: fact for fact in examine([])}
     assert (facts["ceilings"].available, facts["ceilings"].value) == (True, 1)

@@ -13,10 +13,13 @@ import rlmbench.adapter
 from rlmbench.adapter import EnvironmentSpec
 from rlmbench.cli import doctor, env
 from rlmbench.collectors.capability import Capability
+from rlmbench.collectors.nvidia import NvidiaDriver
+from rlmbench.collectors.sampler import host_capabilities
 from rlmbench.environment import Environment, folder_of
 from rlmbench.environment.cache import finish
-from rlmbench.environment.doctor import examine
+from rlmbench.environment.doctor import _SAMPLED, examine
 from rlmbench.errors import EXIT_ENVIRONMENT, EXIT_USAGE, EnvironmentFailure, UserError
+from tests.unit.collectors.nvml_double import h100, library
 
 MakeSpec = Callable[..., EnvironmentSpec]
 
@@ -82,7 +85,7 @@ def test_doctor_as_json(built: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert report["adapters"] == ["toy"]
     assert report["environments"][0]["python"] == str(built)
     assert all((fact["value"] is None) == (not fact["available"]) for fact in report["facts"])
-    assert {"nvml", "gpus", "torch_profiler", "subreaper", "collector host.pss", "cgroup_memory_limit_bytes", "chromium"} <= {
+    assert {"gpus", "torch_profiler", "collector nvml", "subreaper", "collector host.pss", "cgroup_memory_limit_bytes", "chromium"} <= {
         f["name"] for f in report["facts"]
     }
 
@@ -97,5 +100,19 @@ def test_what_collectors_cannot_sample_is_listed_with_the_reason(monkeypatch: py
     assert facts["collector nvml"].shown == "driver 570.86.15"
     assert (facts["collector energy GPU-1"].available, facts["collector energy GPU-1"].reason) == (False, "NVML: Not Supported")
     assert (facts["collector power GPU-1"].available, facts["collector power GPU-1"].value) == (True, "sampled")
+    assert facts["collector power GPU-1"].shown == "watts"
     [absent] = [fact for fact in examine([], [Capability("nvml", False, "no driver")]) if fact.name == "collector nvml"]
-    assert absent.reason == "no driver; without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"
+    assert absent.reason == "no driver. Without it no memory, power, energy, clocks, traffic or GPM of a device is sampled"
+
+
+def test_every_thing_that_a_collector_tells_of_is_explained() -> None:
+    told = [*host_capabilities(), *NvidiaDriver(library(h100())).capabilities(), *NvidiaDriver(library(h100())).devices()[0].capabilities()]
+    assert {one.name for one in told} - {"nvml"} == set(_SAMPLED)
+
+
+@pytest.mark.usefixtures("built")
+def test_doctors_framework_needs_ceilings_and_a_name_that_exists() -> None:
+    with pytest.raises(UserError, match="give --ceilings with it"):
+        doctor.doctor(framework="toy")
+    with pytest.raises(UserError, match="unknown framework 'tyo'"):
+        doctor.doctor(framework="tyo", ceilings=True)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import py_compile
+import sys
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from rlmbench.environment import pip
@@ -93,3 +100,24 @@ def test_environment_keeps_the_users_configuration_and_drops_what_misdirects(mon
     assert environment["PIP_FIND_LINKS"] == "/wheels"
     assert "PIP_USER" not in environment
     assert "PYTHONPATH" not in environment
+
+
+def test_pip_is_copied_with_what_there_is_of_its_byte_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pip that was installed without byte code and has run since: its own list of files names none."""
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
+    source = tmp_path / "beside" / "pip" / "__main__.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("")
+    (source.parent / "never_run.py").write_text("")
+    py_compile.compile(str(source))
+    beside = importlib.metadata.PathDistribution(source.parents[1] / "pip-26.0.dist-info")
+    files = [importlib.metadata.PackagePath("pip", name) for name in ("__main__.py", "never_run.py")]
+    for file in files:
+        file.dist = beside
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: SimpleNamespace(files=files))
+    site = tmp_path / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    assert pip.copy_into(tmp_path / "bin" / "python")
+    copy = site / "pip" / "__main__.py"
+    assert copy.stat().st_mtime_ns == source.stat().st_mtime_ns
+    assert [path.name for path in (site / "pip").rglob("*.pyc")] == [Path(cache_from_source(str(source))).name]

@@ -290,6 +290,34 @@ def test_each_process_has_its_own_figures(run):
     assert (engine.process, engine.role, engine.node, engine.devices) == ("engine-7", "engine", "n2", ["gpu-a"])
     assert (engine.cpu_s.value, engine.rss_bytes.peak, engine.threads) == (pytest.approx(0.5), 1e8, 4)
     assert engine.device_memory_bytes.peak == 1e9
+    # alone on its device, it has all of its energy: 220 J a step, of which generation 180 (docs/metrics.md)
+    assert engine.energy_j.value == pytest.approx(220)
+    assert {name: (stage.seconds, stage.energy_j.value) for name, stage in engine.stages.items()} == {
+        "generation": (0.6, pytest.approx(180))
+    }
+
+
+def test_each_ranks_peaks_of_memory_and_no_energy_of_a_device_that_it_shares(tables_of, span):
+    at = WINDOWS[0].start_ns + AHEAD_MS * MS
+    peaks = {"rss_peak_bytes": 5, "torch_allocated_peak_bytes": 7, "torch_reserved_peak_bytes": 9}
+    files = {"driver-1": list(driver_events(span))}
+    for pid in (7, 8):
+        files[f"engine-{pid}"] = [
+            process(pid, "two", "b2", AHEAD_MS // 1000, "engine"),
+            span("generation", at, at + 600 * MS, step=0, **{name: value * pid for name, value in peaks.items()}),
+        ]
+    seen = [{"node": "n2", "t_ns": (9500 + AHEAD_MS) * MS, "pid": pid, "start_ticks": pid} for pid in (7, 8)]
+    tables = dataclasses.replace(
+        tables_of(files),
+        sampled=sampled(
+            collectors=collectors(), process_samples=seen, device_samples=list(device_samples()), device_processes=[*listed(7), *listed(8)]
+        ),
+    )
+    first, second = figures_of(tables).processes
+    assert (first.devices, first.energy_j, first.stages["generation"].energy_j) == (["gpu-a"], None, None)
+    assert first.stages["generation"].peak_bytes == {name: value * 7 for name, value in peaks.items()}
+    assert second.stages["generation"].peak_bytes == {name: value * 8 for name, value in peaks.items()}
+    assert (first.stages["generation"].seconds, set(first.stages)) == (0.3, {"generation"})  # in one of two steps
 
 
 def test_a_processes_memory_on_two_devices_that_are_read_in_turn_is_their_sum(run):

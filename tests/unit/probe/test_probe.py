@@ -111,6 +111,23 @@ def test_a_hook_says_whether_it_attached_and_why_not(probed):
     assert told["never_imported:f"] == (False, "module was not imported")
 
 
+def test_a_process_whose_spans_are_in_other_threads_says_too_what_did_not_attach(probed):
+    """As an actor whose methods run in an executor: the main thread, which ends the process, has none."""
+    result = probed(
+        """
+        import threading, framework
+        thread = threading.Thread(target=framework.Trainer.static, args=(1,))
+        thread.start()
+        thread.join()
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS.replace("return [", "return [\n            Hook('nowhere:function', 'reward'),"),
+    )
+    assert [(hook["target"], hook["reason"]) for hook in result.of("hook") if not hook["attached"]] == [
+        ("nowhere:function", "module was not imported")
+    ]
+
+
 def test_steps_tile_the_run(probed):
     result = probed(
         """
@@ -205,7 +222,9 @@ def test_a_killed_process_leaves_what_it_had_finished(probed):
         recorder.next_step()
         framework.Trainer().outer(1)
         recorder.next_step()
-        time.sleep(0.6)  # longer than the probe holds anything back
+        [path] = [os.path.join(recorder._folder, name) for name in os.listdir(recorder._folder)]
+        while '"ev":"step"' not in open(path).read():
+            time.sleep(0.01)
         framework.Trainer().static(1)
         os.kill(os.getpid(), signal.SIGKILL)
         """,
@@ -226,7 +245,9 @@ def test_a_forked_child_writes_a_file_of_its_own(probed):
         recorder.next_step()
         if os.fork() == 0:
             framework.Trainer().outer(1)
-            time.sleep(0.6)
+            folder = recorder._folder
+            while sum(open(os.path.join(folder, name)).read().count('"ev":"span"') for name in os.listdir(folder)) < 2:
+                time.sleep(0.01)
             os._exit(0)
         os.wait()
         if os.fork() == 0:
@@ -240,6 +261,119 @@ def test_a_forked_child_writes_a_file_of_its_own(probed):
     assert len(result.files) == 2
     assert sorted(process["role"] for process in result.of("process")) == ["driver", "worker"]
     assert sorted(span["stage"] for span in result.of("span")) == ["data", "generation", "reward"]
+
+
+def test_a_forked_child_of_multiprocessing_says_its_last_word(probed):
+    """It ends by os._exit, before the probe's next look at what has gathered."""
+    result = probed(
+        """
+        import multiprocessing
+        import framework
+        child = multiprocessing.get_context("fork").Process(target=framework.Trainer().outer, args=(1,))
+        child.start()
+        child.join()
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(span["stage"] for span in result.of("span")) == ["generation", "reward"]
+    assert len(result.of("end")) == len(result.files) == 2
+
+
+def test_own_time_of_two_threads_is_charged_to_both(probed):
+    """Each leaves while the other is still inside, and what either does later counts too."""
+    result = probed(
+        """
+        import threading, time
+        from rlmbench_probe import recorder
+        recorder.next_step()
+        entered, left = threading.Event(), threading.Event()
+
+        def other():
+            with recorder.own_time():
+                entered.set()
+                left.wait()
+                time.sleep(0.02)
+
+        thread = threading.Thread(target=other)
+        with recorder.own_time():
+            thread.start()
+            entered.wait()
+        left.set()
+        thread.join()
+        with recorder.own_time():
+            time.sleep(0.05)
+        recorder.end_steps()
+        """
+    )
+    (step,) = result.of("step")
+    assert step["probe_ns"] >= 70e6
+
+
+def test_a_full_disk_costs_the_framework_nothing_and_the_record_what_was_not_written(probed):
+    """A line that was cut off is one damaged line, and with room again the record goes on."""
+    result = probed(
+        """
+        import json, os, sys, time
+        from rlmbench_probe import recorder
+        import framework
+        framework.Trainer().static(1)
+        recorder.flush()
+        write, full = os.write, [True]
+
+        def nearly_full(descriptor, data):
+            if descriptor != recorder._file or not full:
+                return write(descriptor, data)
+            if full.pop():
+                full.append(False)
+                return write(descriptor, data[:10])
+            full.append(False)
+            raise OSError(28, "No space left on device")
+
+        os.write = nearly_full
+        framework.Trainer().outer(1)
+        recorder.flush()
+        sys.modules["rlmbench_probe.recorder"].FLUSH_S = 0.02
+        time.sleep(0.35)  # the thread that flushes meets it too, and lives on
+        full.clear()
+        framework.Trainer().static(2)
+        time.sleep(0.1)
+        [path] = [os.path.join(recorder._folder, name) for name in os.listdir(recorder._folder)]
+        lines = open(path).read().splitlines()
+        damaged = []
+        for line in lines:
+            try:
+                json.loads(line)
+            except ValueError:
+                damaged.append(line)
+        print(damaged)
+        with open(path, "w") as file:
+            file.writelines(line + "\\n" for line in lines if line not in damaged)
+        """,
+        framework=FRAMEWORK,
+        hooks=HOOKS,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, '[\'{"ev":"beg\']\n', "")
+    assert [span["stage"] for span in result.of("span")] == ["data", "data"]
+    assert "No space left on device" in result.of("fact")[0]["value"]
+    assert len(result.of("end")) == 1
+
+
+def test_a_span_left_open_within_another_ends_with_it(probed):
+    result = probed(
+        """
+        from rlmbench_probe import recorder
+        outer = recorder.start("generation")
+        inner = recorder.start("reward")
+        inner.peak = 1 << 50
+        recorder.finish(outer)
+        recorder.finish(recorder.start("data"))
+        """
+    )
+    generation, data = result.of("span")
+    assert (generation["stage"], generation["rss_peak_bytes"]) == ("generation", 1 << 50)
+    assert (data["stage"], data["parent"]) == ("data", None)
 
 
 def test_without_spans_events_are_still_recorded(probed):
@@ -295,6 +429,33 @@ def test_a_process_says_once_which_device_is_its_own(probed):
     assert {event["value"] for event in probed(spans, framework=sliced).of("fact")} == {*told, "MIG-0a1b2c3d-3"}  # of both
     silent = probed("import framework\nframework.cuda.current_device = None\n" + spans, framework=CUDA)
     assert silent.returncode == 0 and len(silent.of("span")) == 6  # of all three
+
+
+def test_a_device_that_failed_does_not_cost_the_span_in_which_it_did(probed, monkeypatch):
+    """After a kernel's fault every call of CUDA raises, those of the probe too; the framework's own error is the one that is told."""
+    result = probed(
+        """
+        import framework
+        from rlmbench_probe import recorder
+        recorder._synchronize = True
+
+        def broken(*_):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        span = recorder.start("generation")
+        framework.cuda.synchronize = framework.cuda.memory_stats = framework.cuda.current_device = broken
+        recorder.finish(span, RuntimeError("the framework's"))
+        recorder._synchronize = False
+        framework.cuda.is_initialized = lambda: False
+        recorder.finish(recorder.start("data"))
+        """,
+        framework=CUDA.replace("memory_stats=dict", "memory_stats=dict, synchronize=lambda: None"),
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [(span["stage"], span["parent"], span.get("error")) for span in result.of("span")] == [
+        ("generation", None, "RuntimeError"),
+        ("data", None, None),
+    ]
 
 
 def test_memory_peaks_are_per_stage(probed):

@@ -112,6 +112,14 @@ def test_the_driver_does_not_wait_for_a_process_that_was_killed_while_it_wrote(p
     assert probed(STEPS, framework=TORCH, hooks=HOOKS).returncode == 0  # it would wait for 10 minutes, and the fixture for one
 
 
+def test_whether_a_trace_is_being_written_is_asked_of_this_host_alone(probed):
+    """A host's name may begin with this one's, and its processes cannot be seen from here."""
+    here = socket.gethostname()
+    markers = [f"{here}-99999999.writing", f"{here}-1.writing", f"{here}-2-99999999.writing", f"{here}-1.writing.json", "step"]
+    asked = f"from rlmbench_probe.profiling import _in_progress; print([_in_progress(marker) for marker in {markers}])"
+    assert probed(asked).stdout == "[False, True, True, False, False]\n"
+
+
 def test_a_measuring_run_asks_nothing_of_torch(probed):
     assert probed(STEPS, framework=TORCH, hooks=HOOKS).stdout == "[]\n"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
+
+from rlmbench.records.clocks import clock_offsets_ns, node_offsets_ns
 from rlmbench.records.tables import tables_from_events
 
 SECOND = 1_000_000_000
@@ -55,3 +58,28 @@ def test_another_machines_clock_is_shifted_by_the_real_time(tmp_path):
     driver(tmp_path)
     write(tmp_path, "worker", [process("worker", "other boot", mono_s=1000, real_s=100), *worker_events(1015, 1025)])
     assert tables_from_events(tmp_path).spans["step"].tolist() == [1, 2]
+
+
+def test_a_wall_clock_that_is_set_while_processes_start_does_not_part_them(tmp_path):
+    """Two of the other machine's three workers start before its clock is set back by 50 s. All of them were at work from its 1015 s on."""
+    driver(tmp_path)
+    for number, (mono_s, real_s) in enumerate(((1000, 100), (1002, 102), (1005, 55))):
+        write(tmp_path, f"worker-{number}", [process("worker", "other boot", mono_s=mono_s, real_s=real_s), *worker_events(1015)])
+    tables = tables_from_events(tmp_path)
+    assert tables.spans["step"].tolist() == [1, 1, 1]
+    offsets = clock_offsets_ns(tables.processes, "driver")
+    assert offsets == {"driver": 0, **{f"worker-{number}": -1000 * SECOND for number in range(3)}}
+    collector = pd.DataFrame([("n", "other boot", 1006 * SECOND, 56 * SECOND), ("m", "third", 7, 100 * SECOND)])
+    collector.columns = ["node", "boot_id", "mono_ns", "real_ns"]
+    assert node_offsets_ns(collector, tables.processes, "driver") == {"n": -1000 * SECOND, "m": -7}
+    assert node_offsets_ns(collector, tables.processes, "nobody") == clock_offsets_ns(tables.processes, "nobody") == {}
+
+
+def test_a_worker_that_comes_to_count_steps_itself_keeps_its_samples_apart(tmp_path):
+    """Its first micro-batch of step 2 has the number of the one from before it counted."""
+    driver(tmp_path)
+    counted = {"ev": "loss", "step": 2, "update": 1, "t_ns": 25 * SECOND, "computed_tokens": 12, "rows": [[None, None, "prompt-25", 5, 7]]}
+    for name, events in (("worker", [*worker_events(15), counted]), ("other", [counted, *worker_events(15)])):
+        write(tmp_path, name, [process("worker", "boot"), *events])
+    samples = tables_from_events(tmp_path).samples
+    assert sorted(zip(samples["prompt_hash"], samples["step"], strict=True)) == [("prompt-15", 1)] * 2 + [("prompt-25", 2)] * 2

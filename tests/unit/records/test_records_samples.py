@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,54 @@ def test_a_killed_collector_has_no_end_and_its_last_cost(tmp_path: Path) -> None
     assert collectors["end_ns"].isna().tolist() == [True]
     [collector] = collectors.to_dict("records")
     assert (collector["cpu_s"], collector["ticks"], collector["damaged_lines"]) == (0.01, 10, 0)
+
+
+def packed(run: Path, *documents: Any) -> Path:
+    """What a collector writes, as a gzip stream."""
+    folder = run / "collector"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "a.b.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(document) + "\n" for document in documents).encode(), compresslevel=1))
+    return path
+
+
+def test_a_stream_and_what_others_say_of_the_node_are_one_node(tmp_path: Path) -> None:
+    path = packed(tmp_path, BEGIN, COLUMNS, rows(10, node_samples=[[1.5, 100, 0.5]]))
+    said = {"ev": "capability", "device": None, "name": "collector", "available": False, "reason": "killed"}
+    (path.parent / "a.b.jsonl").write_text(json.dumps(said) + "\n")
+    tables = tables_from_events(tmp_path)
+    assert tables.collectors[["node", "host", "damaged_lines"]].to_numpy().tolist() == [["a.b", "a.example", 0]]
+    assert tables.node_samples[["node", "t_ns"]].to_numpy().tolist() == [["a.b", 10]]
+    assert tables.capabilities[["node", "reason"]].to_numpy().tolist() == [["a.b", "killed"]]
+
+
+def test_a_stream_is_read_up_to_where_it_was_cut_off(tmp_path: Path) -> None:
+    path = packed(tmp_path, BEGIN, COLUMNS, *(rows(t, node_samples=[[t / 7, t, None]]) for t in range(40)))
+    whole = path.read_bytes()
+    seen = []
+    for length in range(0, len(whole), 23):
+        path.write_bytes(whole[:length])
+        tables = tables_from_events(tmp_path)
+        assert tables.collectors["damaged_lines"].tolist() == [0]
+        times = tables.node_samples["t_ns"].tolist()
+        assert times == list(range(len(times)))
+        seen.append(len(times))
+    assert seen == sorted(seen) and seen[0] == 0 and seen[-1] >= 35
+
+
+def test_a_damaged_stream_is_read_up_to_the_damage_which_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlmbench.records.samples.BLOCK_BYTES", 64)
+    path = packed(tmp_path, BEGIN, COLUMNS, *(rows(t, node_samples=[[t / 7, t, None]]) for t in range(200)))
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    for behind in (bytes(4096), whole[half + 100 :]):  # zeros are what a crashed file system leaves
+        path.write_bytes(whole[:half] + behind)
+        tables = tables_from_events(tmp_path)
+        assert tables.collectors["damaged_lines"].tolist()[0] >= 1
+        assert tables.node_samples["t_ns"].tolist()[:20] == list(range(20))
+    path.write_bytes(whole + b"behind the stream's end")
+    tables = tables_from_events(tmp_path)
+    assert (len(tables.node_samples), tables.collectors["damaged_lines"].tolist()) == (200, [1])
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ from rlmbench.records import find_run, list_runs, load
 
 def test_load_reads_manifest_plan_summary_and_frames(make_run):
     folder = make_run("gsm8k_grpo", "run-1")
-    (folder / "plan.json").write_text('{"mode": "replay"}')
+    plan = {"mode": "replay", "group_size": 1, "rows": []}
+    (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "summary.json").write_text('{"schema_version": 1, "runs": [{"id": "run-1"}]}')
     (folder / "probe").mkdir()
     (folder / "probe" / "driver-1.jsonl").write_text('{"ev": "step", "step": 1, "start_ns": 1, "end_ns": 4, "probe_ns": 1}\n')
 
     run = rlmbench.load(folder)
 
-    assert (run.id, run.manifest.suite, run.plan, run.summary) == ("run-1", "gsm8k_grpo", {"mode": "replay"}, {"id": "run-1"})
+    assert (run.id, run.manifest.suite, run.plan, run.summary) == ("run-1", "gsm8k_grpo", plan, {"id": "run-1"})
     assert run.steps["end_ns"].tolist() == [4]
     assert len(run.spans) == len(run.samples) == len(run.updates) == len(run.native) == 0
 

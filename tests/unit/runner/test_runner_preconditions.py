@@ -14,13 +14,14 @@ import pynvml
 import pytest
 
 import rlmbench.cli.run as cli
+from rlmbench.collectors.capability import Capability
 from rlmbench.collectors.nvidia import NvidiaDriver
 from rlmbench.errors import EXIT_BUSY
 from rlmbench.records.manifest import DeviceState, Preconditions
 from rlmbench.runner import preconditions
 from rlmbench.runner.cells import Cell, Request
 from rlmbench.runner.interrupts import Interrupts
-from rlmbench.runner.preconditions import Look, Machine, NotQuiet, after_run, await_quiet, busy_share, chosen, warnings_of
+from rlmbench.runner.preconditions import Look, Machine, NotQuiet, after_run, await_quiet, busy_share, warnings_of
 from rlmbench.runner.progress import QuietProgress
 from tests.unit.collectors.nvml_double import GIB, Gpu, h100, library, mig, v100
 
@@ -167,7 +168,35 @@ def test_a_gpu_that_does_not_answer_is_a_problem_and_no_crash(gpus: list[Gpu], m
     driver = NvidiaDriver(library(gpu))
     gpu.refuses["nvmlDeviceGetMemoryInfo"] = pynvml.NVML_ERROR_GPU_IS_LOST
     monkeypatch.setattr(preconditions, "open_drivers", lambda visible=None: ([driver], []))
-    assert Machine(1).look().problems == ("NVIDIA H100 80GB HBM3 GPU-h100 does not answer: NVML: GPU is lost",)
+    assert Machine(1).look().problems == (
+        "NVIDIA H100 80GB HBM3 GPU-h100 does not answer: NVML: GPU is lost; reset it (nvidia-smi --gpu-reset), or restart the machine",
+    )
+
+
+def test_gpus_that_cannot_be_looked_at_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preconditions, "open_drivers", lambda visible=None: ([], [Capability("nvml", False, "NVML: Driver Not Loaded")]))
+    assert Machine(2).look(0.01).device_problems == ("0 of the run's 2 GPUs can be looked at: NVML: Driver Not Loaded",)
+    lost = h100()
+    lost.refuses["nvmlDeviceGetUUID"] = pynvml.NVML_ERROR_GPU_IS_LOST
+    free = v100()
+    free.reasons, free.used = 0, 0
+    driver = NvidiaDriver(library(lost, free))
+    monkeypatch.setattr(preconditions, "open_drivers", lambda visible=None: ([driver], driver.capabilities()))
+    (problem,) = Machine(2).look(0.01).device_problems
+    assert problem.startswith("1 of the run's 2 GPUs can be looked at: device 0 in NVML's order: NVML: GPU is lost")
+
+
+def test_a_process_list_that_is_not_permitted_leaves_the_memory_to_judge_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = h100()
+    gpu.refuses["nvmlDeviceGetComputeRunningProcesses"] = pynvml.NVML_ERROR_NO_PERMISSION
+    gpu.reasons, gpu.used = 0, 100 << 20
+    monkeypatch.setattr(preconditions, "open_drivers", lambda visible=None: ([NvidiaDriver(library(gpu))], []))
+    look = Machine(1).look(0.01)
+    assert (look.device_problems, look.devices[0].processes) == ((), None)
+    gpu.used = 40 * GIB
+    assert Machine(1).look(0.01).device_problems == (
+        "40.0 GiB of NVIDIA H100 80GB HBM3 GPU-h100 are in use, and by no process that can be seen (in a container: another's)",
+    )
 
 
 def test_an_answer_that_nobody_foresaw_costs_neither_the_run_nor_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,17 +208,6 @@ def test_an_answer_that_nobody_foresaw_costs_neither_the_run_nor_its_record(monk
     assert problem.startswith("NVIDIA H100 80GB HBM3 GPU-h100 does not answer: unexpected ValueError: invalid literal for int()")
     found = after_run(Machine(1), Preconditions(devices=states(0)))  # another device, so nothing was left on this one
     assert [state.uuid for state in found.devices_after] == ["GPU-h100"]
-
-
-def test_indexes_choose_only_among_gpus_that_are_alike() -> None:
-    driver = NvidiaDriver(library(h100(), v100()))
-    assert [device.uuid for device in chosen(driver.devices(), "1")] == ["GPU-h100", "GPU-v100"]
-    other = h100()
-    other.uuid = "GPU-other"
-    alike = NvidiaDriver(library(h100(), other)).devices()
-    assert [device.uuid for device in chosen(alike, "1,0")] == ["GPU-other", "GPU-h100"]
-    assert [device.uuid for device in chosen(alike, "GPU-other,GPU-h100")] == ["GPU-other", "GPU-h100"]
-    assert [device.uuid for device in chosen(alike, None)] == ["GPU-h100", "GPU-other"]
 
 
 def states(used: int, *processes: int) -> list[DeviceState]:

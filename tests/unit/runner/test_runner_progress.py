@@ -100,7 +100,9 @@ def test_the_live_line_shows_the_state_and_keeps_messages(monkeypatch: pytest.Mo
         progress.run("trl 1/1")
         progress.phase("training")
         progress.step(2, 5, step_s=1.5)
-        time.sleep(0.5)
+        until = time.monotonic() + 10
+        while "last step 1.5 s" not in terminal.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
         print("result")
         progress.finish("ok [bold]")
     text = terminal.getvalue()

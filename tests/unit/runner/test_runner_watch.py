@@ -105,6 +105,20 @@ def test_half_written_and_unknown_lines(tmp_path: Path) -> None:
     assert tail.poll().steps_done == 1
 
 
+def test_a_damaged_event_does_not_end_the_run(tmp_path: Path) -> None:
+    """What is JSON and yet no event of ours: progress goes on, and the tables count it."""
+    damaged = [
+        {"ev": "span", "end_ns": "late"},
+        {"ev": "loss", "step": 1, "rows": [[1, 2]]},
+        {"ev": "loss"},
+        {"ev": "step", "step": None},
+        {"ev": "step", "step": 1, "start_ns": "a", "end_ns": 3},
+        {"ev": "begin", "step": "two"},
+    ]
+    append(tmp_path / "a.jsonl", DRIVER, *damaged, {"ev": "step", "step": 1, "start_ns": 0, "end_ns": 2 * S, "probe_ns": 0})
+    assert ProbeTail(tmp_path).poll().last_step_s == 2.0
+
+
 def test_seconds_left_leaves_the_first_step_out() -> None:
     assert ProbeState().seconds_left(5) is None
     assert ProbeState(steps_done=1, step_seconds=[10.0]).seconds_left(5) == 40.0

@@ -19,6 +19,12 @@ class HostMemory:
         except OSError:
             self._statm = self._clear = None
 
+    def close(self):
+        for descriptor in (self._statm, self._clear):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._statm = self._clear = None
+
     def reset(self):
         """Start a new peak: writing 5 resets the high-water mark and touches no page (proc(5), clear_refs)."""
         if self._clear is not None:

@@ -41,17 +41,12 @@ def report(recorder, reason):
     recorder.event("hook", name=NAME, target=TARGET, attached=not reason, reason=reason[:300], optional=False)
 
 
-def _here():
-    """How the markers of this host's processes begin."""
-    return f"{socket.gethostname()}-"
-
-
 def _in_progress(marker):
     """Whether a file's name says of a process, one that still lives as far as can be seen from here, that it writes a trace."""
     if not marker.endswith(WRITING):
         return False
-    pid = marker.removeprefix(_here()).removesuffix(WRITING)
-    return not marker.startswith(_here()) or os.path.exists(f"/proc/{pid}")
+    host, _, pid = marker.removesuffix(WRITING).rpartition("-")
+    return host != socket.gethostname() or os.path.exists(f"/proc/{pid}")
 
 
 def _devices():
@@ -250,7 +245,7 @@ class Profiler:
         profiler = self._make(torch)
         if profiler is None:
             return
-        marker = os.path.join(self._options["state"], f"{_here()}{os.getpid()}{WRITING}")
+        marker = os.path.join(self._options["state"], f"{socket.gethostname()}-{os.getpid()}{WRITING}")
         with open(marker, "w"):
             pass
         try:

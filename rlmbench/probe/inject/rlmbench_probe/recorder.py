@@ -5,6 +5,7 @@ The probe accounts for its own time: what it spends in each step is part of the 
 """
 
 import atexit
+import collections
 import contextlib
 import itertools
 import json
@@ -52,7 +53,8 @@ class Recorder:
         self.update = 0
         self.errors = 0
         self._local = threading.local()
-        self._lock = threading.Lock()
+        self._lock, self._lane_lock = threading.Lock(), threading.Lock()
+        self._finalized = False
 
     def __reduce__(self):
         """Ray pickles a class's functions with what they name: theirs is the recorder of the process they arrive in."""
@@ -63,13 +65,17 @@ class Recorder:
         self._folder, self.role, self._spans, self._synchronize = folder, role, spans, synchronize
         self._begin()
         self.flush()
+        if self._file is None:
+            self.enabled = False
+            raise OSError(f"{folder} cannot be written")
         atexit.register(self.close)
 
     def _begin(self):
-        self._buffer, self._file, self._ids, self._lanes = [], None, itertools.count(1), set()
+        self._buffer, self._file, self._ids, self._lanes = collections.deque(), None, itertools.count(1), set()
+        self._torn = self._spans_seen = False
         self._step_start_ns, self._probe_ns, self._total_ns = None, 0, 0
         self._memory = HostMemory()
-        self._charging, self._device_told = True, False
+        self._device_told = False
         self.rank = _integer("RANK", 0)
         self.enabled = True
         threading.Thread(target=self._flush_forever, args=(self._memory,), name="rlmbench-probe", daemon=True).start()
@@ -86,6 +92,7 @@ class Recorder:
         if not self.enabled or not self._spans:
             return None
         entered = _now()
+        self._spans_seen = True
         if self.profiler is not None:
             self.profiler.follow()
         stack = self._stack()
@@ -110,26 +117,28 @@ class Recorder:
 
     def finish(self, span, error=None):
         """Close `span`, and with it any span above it that an exception left open."""
-        device = cuda()
-        if device is not None and span.substage is None and self._synchronize:
-            device.synchronize()
+        device = cuda() if span.substage is None else None
+        if device is not None and self._synchronize:
+            self._despite(device.synchronize)  # raises what the framework's own kernels did: the span is to be told all the same
         end_ns = _now()
-        if span.mark is not None and self.profiler is not None:
-            self.profiler.end_annotation(span.mark)
         stack = self._stack()
         if span.substage is None:  # memory is per stage: its boundaries are few
-            self._fold_host_peak(stack)
+            self._despite(self._fold_host_peak, stack)
             if device is not None:
-                self._fold_device_peak(stack, device)
+                self._despite(self._fold_device_peak, stack, device)
                 if not self._device_told:
                     self._tell_device(device)
+        left = [span]
         if span in stack:
-            while stack.pop() is not span:
-                pass
-        if stack and span.peak:
-            stack[-1].peak = max(stack[-1].peak or 0, span.peak)
-        if stack and span.torch_peak:
-            stack[-1].torch_peak = [max(pair) for pair in zip(stack[-1].torch_peak or [0, 0], span.torch_peak)]
+            left = stack[stack.index(span) :]
+            del stack[-len(left) :]
+        for one in reversed(left):
+            if one.mark is not None and self.profiler is not None:
+                self.profiler.end_annotation(one.mark)
+            if one is not span:
+                self._take_peaks(span, one)
+        if stack:
+            self._take_peaks(stack[-1], span)
         self._local.last_end_ns = end_ns
         self._write_span(span, end_ns, error)
         self._account(_now() - end_ns)
@@ -154,17 +163,18 @@ class Recorder:
         if not self.enabled or not self._spans:
             return None
         span = Span(next(self._ids), None, stage, None, name, self.step)
-        lane = 1
-        while lane in self._lanes:
-            lane += 1
-        self._lanes.add(lane)
-        span.lane, span.start_ns = lane, _now()
+        self._spans_seen = True
+        with self._lane_lock:  # several threads may each have an event loop
+            span.lane = next(lane for lane in itertools.count(1) if lane not in self._lanes)
+            self._lanes.add(span.lane)
+        span.start_ns = _now()
         return span
 
     def finish_interval(self, span):
         """Close it. Its lane takes the place of a thread: two intervals of one lane never overlap."""
         end_ns = _now()
-        self._lanes.discard(span.lane)
+        with self._lane_lock:
+            self._lanes.discard(span.lane)
         self._local.last_end_ns = end_ns
         self._write_span(span, end_ns, None, thread=-span.lane)
         self._account(_now() - end_ns)
@@ -187,7 +197,7 @@ class Recorder:
 
     def spans_seen(self):
         """Whether this process has opened any span."""
-        return hasattr(self._local, "last_end_ns") or bool(self._stack())
+        return self._spans_seen
 
     # -- steps
 
@@ -250,20 +260,31 @@ class Recorder:
     # -- the file
 
     def flush(self):
+        """Write what has gathered. What a full disk does not take is lost, and said once there is room again."""
         with self._lock:
-            rows, self._buffer = self._buffer, []
-            if rows:
+            rows = [self._buffer.popleft() for _ in range(len(self._buffer))]
+            if not rows:
+                return
+            text = "".join(map(self._line, rows)).encode()
+            try:
                 if self._file is None:
                     name = f"{self.role}-{os.getpid()}-{_now()}.jsonl"
                     self._file = os.open(os.path.join(self._folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-                os.write(self._file, "".join(map(self._line, rows)).encode())
+                if self._torn:  # a line that was cut off must not take the next one with it
+                    text = b"\n" + text
+                while text:
+                    text = text[os.write(self._file, text) :]
+                self._torn = False
+            except OSError as error:
+                self._torn = True
+                self.failed("the probe's file", error)
 
     def _flush_forever(self, generation):
         """Writes what has gathered four times a second, off the framework's threads; ends with `close` or a fork."""
         while self.enabled and self._memory is generation:
             time.sleep(FLUSH_S)
             if len(self._buffer) > self._quiet_lines:
-                self.flush()
+                self._despite(self.flush)
 
     def close(self):
         if self.enabled:  # a step in progress stays open: it did not finish
@@ -275,17 +296,33 @@ class Recorder:
 
     def forked(self):
         """In a forked child: file, stack and account are the parent's. Start afresh; a file appears with the first span."""
-        self._lock, self._local = threading.Lock(), threading.local()
+        self._lock, self._lane_lock, self._local = threading.Lock(), threading.Lock(), threading.local()
         if self.enabled:
             if self._file is not None:
                 os.close(self._file)
+            self._memory.close()
             self.step = self.update = 0
             self.role = "worker"
             self.profiler = self.profiler and self.profiler.forked()
             self._quiet_lines = 1  # the process event alone is no reason for a file
             self._begin()
+            self._close_with_multiprocessing()
+
+    def _close_with_multiprocessing(self):
+        """Its forked children end by os._exit, without atexit; what they run before is its finalizers, set after the fork."""
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and not self._finalized:
+            self._finalized = True
+            util.register_after_fork(self, lambda recorder: util.Finalize(recorder, recorder.close, exitpriority=0))
 
     # -- internals
+
+    def _despite(self, function, *args):
+        """Call it whatever it raises: something that comes after it must be done."""
+        try:
+            function(*args)
+        except Exception as error:
+            self.failed(getattr(function, "__name__", "?"), error)
 
     def _stack(self):
         try:
@@ -293,6 +330,14 @@ class Recorder:
         except AttributeError:
             self._local.stack = []
             return self._local.stack
+
+    @staticmethod
+    def _take_peaks(outer, inner):
+        """What was the highest within is no less around it."""
+        if inner.peak:
+            outer.peak = max(outer.peak or 0, inner.peak)
+        if inner.torch_peak:
+            outer.torch_peak = [max(pair) for pair in zip(outer.torch_peak or [0, 0], inner.torch_peak)]
 
     def _fold_host_peak(self, stack):
         """The peak since the last span boundary belongs to the innermost open span; then start a new peak."""
@@ -349,15 +394,16 @@ class Recorder:
     @contextlib.contextmanager
     def own_time(self):
         """What runs inside is the probe's time; what it records meanwhile is not charged a second time."""
-        entered, outer, self._charging = _now(), self._charging, False
+        local = self._local  # other threads' time is charged as ever
+        entered, outer, local.charging = _now(), getattr(local, "charging", True), False
         try:
             yield
         finally:
-            self._charging = outer
+            local.charging = outer
             self._account(_now() - entered)
 
     def _account(self, spent_ns):
-        if self._charging:
+        if getattr(self._local, "charging", True):
             self._probe_ns += spent_ns
 
 
