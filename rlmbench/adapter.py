@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol
@@ -205,7 +206,7 @@ def find_adapter(name: str) -> Adapter:
     Raises:
         UserError: no such adapter is installed, or it cannot be loaded.
     """
-    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    points = _points()
     if name not in points:
         known = sorted(points)
         raise UserError(f"unknown framework {name!r}{did_you_mean(name, known)}; installed adapters: {', '.join(known) or 'none'}")
@@ -216,7 +217,13 @@ def find_adapter(name: str) -> Adapter:
 
 
 def _installed() -> dict[str, Adapter | str]:
-    return {point.name: _load(point) for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return {name: _load(point) for name, point in _points().items()}
+
+
+@cache
+def _points() -> dict[str, EntryPoint]:
+    """The installed adapters' entry points by name. Finding them means looking into every installed package."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def _load(point: EntryPoint) -> Adapter | str:

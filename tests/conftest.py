@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+
+# jsonschema (of Altair, and of tests) builds a grammar of IRIs for more than a second at import where this is installed, and something
+# below holistictraceanalysis brings it. No test asks for a format to be checked.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 HERE = Path(__file__).parent
 MARKS = ("unit", "faults", "frameworks", "browser", "cluster", "gpu")
@@ -15,6 +21,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Of `-n auto`: the cores that this process may use. xdist takes the machine's, without their second threads."""
+    from rlmbench.environment.host import cgroup_limits
+
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, min(allowed, int(cgroup_limits().cpus or allowed)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

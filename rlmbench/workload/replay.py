@@ -19,6 +19,7 @@ has next to nothing to drop under replay.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from math import exp, log
 from pathlib import Path
@@ -28,6 +29,7 @@ from rlmbench.errors import UserError
 from rlmbench.experiment import FixedLengths, LognormalLengths, Replay, TraceLengths
 
 REWARD_STEPS = 64
+_NORMAL = NormalDist()
 
 
 def response_tokens(replay: Replay, cap: int, prompt_hash: str, visit: int, sample: int, trace: Sequence[int] = ()) -> int:
@@ -40,14 +42,18 @@ def response_tokens(replay: Replay, cap: int, prompt_hash: str, visit: int, samp
         case FixedLengths(tokens=tokens):
             drawn = tokens
         case LognormalLengths(p50_tokens=p50, p99_tokens=p99):
-            normal = NormalDist()
-            sigma = log(p99 / p50) / normal.inv_cdf(0.99)
             # The quantile of 0 is infinite, and exp of an absurd one overflows: both are cut where they change nothing.
             uniform = max(_uniform(replay.seed, prompt_hash, visit, sample, 0), 2.0**-54)
-            drawn = round(exp(min(log(p50) + sigma * normal.inv_cdf(uniform), log(cap) + 1.0)))
+            drawn = round(exp(min(log(p50) + _sigma(p50, p99) * _NORMAL.inv_cdf(uniform), log(cap) + 1.0)))
         case TraceLengths():
             drawn = trace[int(_uniform(replay.seed, prompt_hash, visit, sample, 0) * len(trace))]
     return max(1, min(cap, drawn))
+
+
+@cache
+def _sigma(p50: float, p99: float) -> float:
+    """Of the logarithm of a lognormal length with this median and 99th percentile."""
+    return log(p99 / p50) / _NORMAL.inv_cdf(0.99)
 
 
 def reward(replay: Replay, prompt_hash: str, visit: int, sample: int) -> float:

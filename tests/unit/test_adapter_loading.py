@@ -18,7 +18,7 @@ EMPTY = EntryPoint("empty", "rlmbench.errors:UserError", "rlmbench.adapters")
 
 @pytest.fixture
 def points(monkeypatch):
-    monkeypatch.setattr(rlmbench.adapter, "entry_points", lambda group: [SOUND, UNIMPORTABLE, EMPTY])
+    monkeypatch.setattr(rlmbench.adapter, "_points", lambda: {point.name: point for point in (SOUND, UNIMPORTABLE, EMPTY)})
 
 
 def test_the_others_go_on_working(points):

@@ -50,7 +50,25 @@ def test_sizes_are_in_binary_units(value: float, text: str) -> None:
     assert numbers.size(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(1e-6, "1.00e-06"), (0.0028, "0.0028"), (5.83, "5.83"), (41103.0, "41,103"), (-0.5, "-0.5")])
+def test_sizes_beside_each_other_have_one_unit() -> None:
+    mib = 1024**2
+    written = numbers.sizes([652 * mib, None, 6 * 1024 * mib])
+    assert [written(value) for value in (652 * mib, 6 * 1024 * mib)] == ["0.637 GiB", "6.00 GiB"]
+    assert numbers.sizes([])(5.0) == "5.00 B"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-6, "1.00e-06"),
+        (-3.874e-4, "-3.87e-04"),
+        (0.001, "0.001"),
+        (0.0028, "0.0028"),
+        (5.83, "5.83"),
+        (41103.0, "41,103"),
+        (-0.5, "-0.5"),
+    ],
+)
 def test_a_plain_number(value: float, text: str) -> None:
     assert numbers.plain(value) == text
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections import defaultdict
 
 import jsonschema
@@ -267,8 +265,9 @@ def test_mistakes_are_one_line_with_a_fix(finished, tmp_path, capsys):
     assert "no span was recorded" in printed.err and printed.err.count("\n") == 1
 
 
-def test_help_has_examples():
-    printed = subprocess.run([sys.executable, "-m", "rlmbench", "timeline", "--help"], capture_output=True, text=True, check=True).stdout
+def test_help_has_examples(capsys):
+    assert main(["timeline", "--help"]) == 0
+    printed = capsys.readouterr().out
     assert "rlmbench timeline latest" in printed and "ui.perfetto.dev" in printed
 
 

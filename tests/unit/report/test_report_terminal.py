@@ -58,6 +58,15 @@ def test_the_stage_table_shows_shares_that_add_up(finished) -> None:
     assert "█" * 16 in generation
 
 
+def test_stages_that_run_at_once_are_said_to_add_up_to_more(finished) -> None:
+    run, summary = finished
+    for overlap_s in (0.0, 0.25):
+        console, stream = _console()
+        print_run_detail(run, summary.model_copy(update={"overlap_s": overlap_s}), console)
+        said = "Stages run at once for 250 ms of a step, so that shares add up to more than 100%." in " ".join(stream.getvalue().split())
+        assert said == bool(overlap_s)
+
+
 def test_waiting_by_role_stands_in_a_table_with_the_tail_or_its_reason(finished) -> None:
     run, summary = finished
     console, stream = _console()
