@@ -6,7 +6,7 @@
 | 1 | a run failed (its record says why) |
 | 2 | the command could not start as given: unknown name or key, bad value, missing file |
 | 3 | an environment could not be built or does not pass its check |
-| 4 | `compare --strict`: runs that may not be compared; `compare --fail-on`: something could not be judged |
+| 4 | `compare --strict`: runs that may not be compared; `compare --fail-on`: something could not be judged, or is missing |
 | 5 | `compare --fail-on`: something is slower than its baseline |
 | 6 | the machine is not free for a measurement (`run`): somebody holds a GPU, say |
 | 130, 143 | ended by Ctrl-C or SIGTERM; what was measured is kept |
@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 EXIT_OK = 0
@@ -37,6 +38,19 @@ class EnvironmentFailure(UserError):
     """A framework's environment cannot be built or used."""
 
     exit_code = EXIT_ENVIRONMENT
+
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor, colour it or worse; names in records are anybody's."""
+    return _CONTROL.sub("", text)
+
+
+def as_line(text: str) -> str:
+    """`text` as one printable line."""
+    return " ".join(printable(text).split())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -23,6 +23,11 @@ NATIVE_METRICS = {
     "perf/throughput": NativeMetric(
         "prompt and response tokens per device and second of timing_s/step; mean of the steps' rates", "step_tokens_per_s_per_device"
     ),
+    "perf/mfu/actor": NativeMetric(
+        "mean over mini-batches; the embedding counts as a product; over the peak of verl's own table: 448 GFLOP/s for any CPU, infinite for a "
+        "device that it does not know, where this reads 0",
+        "actor_update_mfu",
+    ),
     "perf/total_num_tokens": NativeMetric("prompt and response tokens of the step"),
     "perf/time_per_step": NativeMetric("timing_s/step"),
     "critic/rewards/mean": NativeMetric("mean reward after any KL penalty"),

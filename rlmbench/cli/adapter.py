@@ -36,11 +36,11 @@ def check(
     rlmbench adapter check rlmbench_mine --suite gsm8k_grpo --suite gsm8k_ppo
     """
     import sys
-    import tempfile
     from contextlib import ExitStack
 
     from rlmbench.cli.output import console, print_json
     from rlmbench.conformance import Finding, run_checks, static_checks
+    from rlmbench.runner.temporary import temporary_folder
 
     name, adapter = _find(package)
     out = console(sys.stderr if as_json else sys.stdout)
@@ -55,7 +55,7 @@ def check(
         show(found)
     if runs:
         with ExitStack() as stack:
-            folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlmbench-conformance-")))
+            folder = keep or Path(stack.enter_context(temporary_folder("conformance-")))
 
             def tell(text: str) -> None:
                 print(f"... {text}", file=sys.stderr, flush=True)

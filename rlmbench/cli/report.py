@@ -72,6 +72,8 @@ def _default_name(found: Sequence[Run]) -> str:
 
 
 def _write(found: list[Run], minimum_effect: float, baseline: str | None, path: Path) -> None:
+    if len(found) == 1 and baseline is not None:
+        raise UserError(f"--baseline {baseline}: {found[0].id} is the only run; name those to compare it with, too")
     from rlmbench.report.html import write_comparison_page, write_run_page
     from rlmbench.runner.execute import summarized
 

@@ -26,10 +26,13 @@ ACCENT = "var(--bar)"
 MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
 TIME_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C", "#000000")
 _LANE_HEIGHT = 22
+_LATER = "rows"
+"""Names the data of a chart whose rows `specification` is given."""
 
 
-def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """`chart` as a Vega-Lite specification with the page's look."""
+def specification(chart: alt.TopLevelMixin, rows: Sequence[Row] | None = None) -> dict[str, Any]:
+    """`chart` as a Vega-Lite specification with the page's look, and `rows` in the place of data that it has by name: Altair would copy them
+    with every layer and property."""
     axis = {
         "labelColor": TEXT,
         "titleColor": TEXT,
@@ -46,6 +49,8 @@ def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
         "labelOverlap": True,
     }
     spec: dict[str, Any] = chart.to_dict(validate=False)
+    if rows is not None:
+        spec["data"] = {"values": list(rows)}
     spec["config"] = {
         "aria": False,  # the figure as a whole has a text alternative; 400 labelled rectangles are none
         "background": None,
@@ -81,19 +86,19 @@ def stage_seconds(rows: Sequence[Row], longest_s: float | None = None) -> dict[s
     ]
     scale = alt.Undefined if longest_s is None else alt.Scale(domain=[0, longest_s])
     chart = (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(alt.NamedData(name=_LATER))
         .mark_bar(stroke=SURFACE, strokeWidth=0.6, clip=longest_s is not None)
         .encode(
             x=alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, ticks=False)),
             y=alt.Y("seconds:Q", title="seconds", axis=alt.Axis(tickCount=5), scale=scale),
             color=_stage_colours(stages),
             order=alt.Order("order:Q"),
-            opacity=alt.condition("datum.measured", alt.value(1), alt.value(0.4)),
+            opacity=alt.OpacityValue(0.4, condition={"test": "datum.measured", "value": 1}),
             tooltip=alt.Tooltip("tip:N"),
         )
         .properties(width="container", height=280)
     )
-    return specification(chart)
+    return specification(chart, values)
 
 
 def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
@@ -114,9 +119,9 @@ def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
     )
     wide = f"(datum.end - datum.start) / {length_ms} * width > 5"  # the stroke would hide a bar that is little wider than itself
     bars = base.mark_rect(stroke=SURFACE, cornerRadius=1.5, clip=True).encode(
-        strokeWidth=alt.condition(wide, alt.value(0.8), alt.value(0)),
+        strokeWidth=alt.StrokeWidthValue(0, condition={"test": wide, "value": 0.8}),
         x=alt.X("start:Q", title="ms since the step began", scale=alt.Scale(domain=[0, length_ms], nice=False), axis=_fitting()),
-        x2="end:Q",
+        x2=alt.X2("end:Q"),
         y=y,
         color=alt.Color("colour:N", scale=None),
         tooltip=alt.Tooltip("tip:N"),
@@ -127,7 +132,7 @@ def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
         .transform_filter(f"(datum.end - datum.start) / {length_ms} * width > 7 * length(datum.label) + 10")
         .transform_calculate(middle="(datum.start + datum.end) / 2")
         .mark_text(fontSize=11, baseline="middle")
-        .encode(x="middle:Q", y=y, text="label:N", color=alt.Color("ink:N", scale=None))
+        .encode(x=alt.X("middle:Q"), y=y, text=alt.Text("label:N"), color=alt.Color("ink:N", scale=None))
     )
     chart = (bars + names).properties(width="container", height=_LANE_HEIGHT * len(lanes))
     return specification(chart)
@@ -165,15 +170,18 @@ def lengths(values: Sequence[int], p50: float, p99: float, cap: int | None) -> d
         .mark_bar(color=ACCENT, stroke=SURFACE, strokeWidth=0.8)
         .encode(
             x=alt.X("low:Q", title="response tokens", bin="binned", axis=alt.Axis(tickCount=8, format=",d")),
-            x2="high:Q",
+            x2=alt.X2("high:Q"),
             y=alt.Y("samples:Q", title="samples", axis=alt.Axis(tickCount=4, format=",d")),
             tooltip=alt.Tooltip("tip:N"),
         )
     )
     marks = _length_marks(p50, p99, cap)
     base = alt.Chart(alt.Data(values=marks))
-    rules = base.mark_rule(color=TEXT, strokeDash=[4, 3], opacity=0.75).encode(x="at:Q")
-    names = base.mark_text(align="right", dx=-4, baseline="top", fontSize=12, color=TEXT).encode(x="at:Q", y=alt.value(-2), text="name:N")
+    at = alt.X("at:Q")
+    rules = base.mark_rule(color=TEXT, strokeDash=[4, 3], opacity=0.75).encode(x=at)
+    names = base.mark_text(align="right", dx=-4, baseline="top", fontSize=12, color=TEXT).encode(
+        x=at, y=alt.YValue(-2), text=alt.Text("name:N")
+    )
     chart = alt.layer(bars, rules, names).properties(width="container", height=200)
     return specification(chart)
 
@@ -214,7 +222,7 @@ def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict
     stages = [style_of(name).label for name in in_order({row["stage"] for row in rows})]
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     unit = numbers.size(max(row["bytes"] for row in rows)).split()[-1]
-    divisor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+    divisor = 1024 ** numbers.SIZE_UNITS.index(unit)
     values = [
         {
             "stage": style_of(row["stage"]).label,
@@ -225,7 +233,7 @@ def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict
         for row in rows
     ]
     chart = (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(alt.NamedData(name=_LATER))
         .mark_bar(stroke=SURFACE, strokeWidth=0.8)
         .encode(
             y=alt.Y("stage:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False, labelLimit=150)),
@@ -236,7 +244,7 @@ def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict
         )
         .properties(width="container", height=max(60, len(stages) * (12 + 13 * len(kinds))))
     )
-    return specification(chart)
+    return specification(chart, values)
 
 
 def energy(rows: Sequence[Row]) -> dict[str, Any]:
@@ -253,7 +261,7 @@ def energy(rows: Sequence[Row]) -> dict[str, Any]:
         for row in rows
     ]
     chart = (
-        alt.Chart(alt.Data(values=values))
+        alt.Chart(alt.NamedData(name=_LATER))
         .mark_bar(stroke=SURFACE, strokeWidth=0.8)
         .encode(
             y=alt.Y(
@@ -268,7 +276,7 @@ def energy(rows: Sequence[Row]) -> dict[str, Any]:
         )
         .properties(width="container", height=max(60, len(stages) * 25))
     )
-    return specification(chart)
+    return specification(chart, values)
 
 
 def line(rows: Sequence[Row]) -> dict[str, Any]:
@@ -276,16 +284,16 @@ def line(rows: Sequence[Row]) -> dict[str, Any]:
     import altair as alt
 
     values = [{**row, "tip": f"step {row['step']}: {row['value']:.5g}"} for row in rows]
-    base = alt.Chart(alt.Data(values=values))
+    base = alt.Chart(alt.NamedData(name=_LATER))
     x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=6, format="d"), scale=alt.Scale(nice=False, padding=8))
-    y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=False))
+    y = alt.Y("value:Q", title=None, axis=_value_axis(rows), scale=alt.Scale(zero=False))
     if len({row["value"] for row in rows}) == 1:  # a scale without extent would label its one value as 0
         only = rows[0]["value"]
         room = abs(only) / 10 or 1
         y = alt.Y("value:Q", title=None, axis=alt.Axis(values=[only], format="~g"), scale=alt.Scale(domain=[only - room, only + room]))
     drawn = base.mark_line(color=ACCENT, strokeWidth=2).encode(x=x, y=y)
     points = base.mark_point(color=ACCENT, filled=True, size=36, opacity=1).encode(x=x, y=y, tooltip=alt.Tooltip("tip:N"))
-    return specification((drawn + points).properties(width="container", height=130))
+    return specification((drawn + points).properties(width="container", height=130), values)
 
 
 def over_time(rows: Sequence[Row], unit: str, keys: Sequence[str], steps_s: Sequence[float]) -> dict[str, Any]:
@@ -302,7 +310,7 @@ def over_time(rows: Sequence[Row], unit: str, keys: Sequence[str], steps_s: Sequ
             color=colour,
         )
     )
-    rules = alt.Chart(alt.Data(values=[{"t": at} for at in steps_s])).mark_rule(color=TEXT, opacity=0.18).encode(x="t:Q")
+    rules = alt.Chart(alt.Data(values=[{"t": at} for at in steps_s])).mark_rule(color=TEXT, opacity=0.18).encode(x=alt.X("t:Q"))
     return specification(alt.layer(rules, drawn).properties(width="container", height=130))
 
 
@@ -323,17 +331,24 @@ def lines(rows: Sequence[Row]) -> dict[str, Any]:
         }
         for row in rows
     ]
-    base = alt.Chart(alt.Data(values=values))
+    base = alt.Chart(alt.NamedData(name=_LATER))
     colour = alt.Color("key:N", sort=keys, legend=None, scale=alt.Scale(domain=keys, range=[styles[key]["colour"] for key in keys]))
     dash = alt.StrokeDash("key:N", sort=keys, legend=None, scale=alt.Scale(domain=keys, range=[styles[key]["dash"] for key in keys]))
     x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=6, format="d"), scale=alt.Scale(nice=False, padding=16))
-    tiny = 0 < max(abs(row["value"]) for row in rows) < 1e-3
-    labels = alt.Axis(tickCount=4, format=".2~e") if tiny else alt.Axis(tickCount=4)
-    y = alt.Y("value:Q", title=None, axis=labels, scale=alt.Scale(zero=False))
+    y = alt.Y("value:Q", title=None, axis=_value_axis(rows), scale=alt.Scale(zero=False))
     drawn = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
     points = base.mark_point(filled=True, size=26, opacity=1).encode(x=x, y=y, color=colour, tooltip=alt.Tooltip("tip:N"))
-    names = base.mark_text(align="left", dx=6, fontSize=12, color=TEXT).encode(x=x, y=y, text="name:N")
-    return specification((drawn + points + names).properties(width="container", height=150))
+    names = base.mark_text(align="left", dx=6, fontSize=12, color=TEXT).encode(x=x, y=y, text=alt.Text("name:N"))
+    return specification((drawn + points + names).properties(width="container", height=150), values)
+
+
+def _value_axis(rows: Sequence[Row]) -> alt.Axis:
+    """Four labels or so; of very small values with an exponent, since as many zeros would take the room of the drawing."""
+    import altair as alt
+
+    tiny = 0 < max(abs(row["value"]) for row in rows) < 1e-3
+    label = "datum.value === 0 ? '0' : format(datum.value, '.3~e')"
+    return alt.Axis(tickCount=4, labelExpr=label) if tiny else alt.Axis(tickCount=4)
 
 
 def _names_at_end(rows: Sequence[Row]) -> dict[tuple[str, int], str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
+
+from rlmbench.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def table(*titles: str, title: str | None = None) -> Table:
@@ -29,7 +28,7 @@ def text(value: object, style: str = "") -> Any:
     """`value` as it is, without what would move the cursor or colour the terminal."""
     from rich.text import Text
 
-    return Text(_CONTROL.sub("", str(value)), style=style)
+    return Text(printable(str(value)), style=style)
 
 
 def say(console: Console, words: str, style: str = "") -> None:

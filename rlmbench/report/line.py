@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlmbench.errors import as_line
+from rlmbench.report import numbers
+
 if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
 
@@ -16,9 +19,9 @@ def one_line(summary: RunSummary) -> str:
         parts.append(summary.failure.message)
     parts.append("1 step measured" if summary.measured_steps == 1 else f"{summary.measured_steps} steps measured")
     if summary.step_s.median is not None:
-        parts.append(f"{summary.step_s.median:.3g} s/step")
+        parts.append(f"{numbers.significant(summary.step_s.median)} s/step")
     if summary.throughput:
         parts.append(f"{summary.throughput.step_tokens_per_s:,.0f} tokens/s")
     if summary.audit and kind in (None, "audit"):
         parts.append("audit passed" if summary.audit.ok else "audit failed")
-    return ", ".join(parts)
+    return as_line(", ".join(parts))

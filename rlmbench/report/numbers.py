@@ -6,6 +6,7 @@ Every function takes None for an absent figure and answers ``n/a (reason)``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 DEFAULT_REASON = "not recorded"
 
@@ -79,17 +80,33 @@ def rate(value: float | None, unit: str, reason: str | None = None) -> str:
     return f"{significant(value)} {unit}/s"
 
 
+SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
 def size(value: float | None, reason: str | None = None) -> str:
     """Bytes in binary units."""
     if _missing(value):
         return absent(reason)
     assert value is not None
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1023.5:
-            return f"{significant(amount)} {unit}"
-        amount /= 1024
-    return f"{significant(amount)} TiB"
+    return _size_in(value, _size_unit(value))
+
+
+def sizes(values: Iterable[float | None]) -> Callable[[float | None], str]:
+    """How each of `values` is written where they stand beside each other: in one unit, that of the largest, so that they compare at a glance."""
+    known = [value for value in values if value is not None]
+    unit = _size_unit(max(known, default=0.0))
+    return lambda value: absent() if value is None else _size_in(value, unit)
+
+
+def _size_unit(value: float) -> int:
+    place = 0
+    while abs(value) / 1024**place >= 1023.5 and place < len(SIZE_UNITS) - 1:
+        place += 1
+    return place
+
+
+def _size_in(value: float, unit: int) -> str:
+    return f"{significant(value / 1024**unit)} {SIZE_UNITS[unit]}"
 
 
 def joules(value: float | None, reason: str | None = None) -> str:
@@ -106,11 +123,11 @@ def clock(value: float | None, reason: str | None = None) -> str:
 
 
 def plain(value: float | None, reason: str | None = None) -> str:
-    """A dimensionless number; very small or large ones with an exponent."""
+    """A dimensionless number; small or large ones with an exponent."""
     if _missing(value):
         return absent(reason)
     assert value is not None
-    if value != 0 and not 1e-4 <= abs(value) < 1e7:
+    if value != 0 and not 1e-3 <= abs(value) < 1e7:
         return f"{value:.2e}"
     text = significant(value, 4)
     return text.rstrip("0").rstrip(".") if "." in text else text

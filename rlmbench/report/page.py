@@ -72,8 +72,8 @@ def _subtitle(run: Run, manifest: Manifest) -> str:
     name = model.get("shape") or model.get("hub") or model.get("path") or "unknown model"
     algorithm = str(experiment.get("optimization", {}).get("algorithm", "")).upper()
     workload = "replayed lengths and rewards" if experiment.get("workload", {}).get("replay") else "natural lengths and rewards"
-    weights = "random weights" if model.get("shape") else ""
-    words_ = [f"scale {manifest.scale}", algorithm, name, weights, workload, numbers.when(manifest.times.created_unix_s), run.id]
+    weights = " with random weights" if model.get("shape") else ""
+    words_ = [f"scale {manifest.scale}", algorithm, f"model {name}{weights}", workload, numbers.when(manifest.times.created_unix_s), run.id]
     return " · ".join(word for word in words_ if word)
 
 
@@ -136,7 +136,7 @@ def _shares(summary: RunSummary) -> tuple[Share, ...]:
 
 def _share_note(summary: RunSummary) -> str:
     note = "Median seconds per step, and share of all measured time."
-    return f"{note} Stages overlap, so the shares add up to more than 100%." if summary.overlap_s else note
+    return f"{note} Stages overlap, so the shares add up to more than 100%." if words.overlaps(summary.overlap_s) else note
 
 
 def _failing(summary: RunSummary, manifest: Manifest) -> Failing | None:

@@ -326,6 +326,7 @@ def growth_text(growth: object) -> str:
 
 
 def _process_table(processes: Sequence[ProcessFigures]) -> Table:
+    energy = any(one.energy_j is not None for one in processes)
     lines = tuple(
         line(
             f"{one.role or 'process'}{'' if one.rank is None else f' rank {one.rank}'}",
@@ -337,6 +338,7 @@ def _process_table(processes: Sequence[ProcessFigures]) -> Table:
             peak_text(one.device_memory_bytes),
             numbers.size(one.read_bytes),
             numbers.size(one.write_bytes),
+            *([amount_text(one.energy_j, numbers.joules)] if energy else []),
         )
         for one in processes
     )
@@ -350,6 +352,7 @@ def _process_table(processes: Sequence[ProcessFigures]) -> Table:
         "#device memory",
         "#read a step",
         "#written a step",
+        *(["#energy a step"] if energy else []),
     )
     return Table("Each process that the probe entered", heads, lines)
 
@@ -407,6 +410,7 @@ def _device_parts(device: DeviceFigures, *, folded: bool) -> list[Part]:
         ("temperature", "n/a" if device.temperature_max_c is None else f"at most {device.temperature_max_c:,.0f} °C"),
         ("PCIe in, out", f"{_rate(device.pcie_rx_bytes_per_s)}, {_rate(device.pcie_tx_bytes_per_s)}"),
         ("NVLink in, out per step", f"{numbers.size(device.nvlink_rx_bytes)}, {numbers.size(device.nvlink_tx_bytes)}"),
+        ("NVLink in, out (GPM)", f"{_rate(device.nvlink_rx_bytes_per_s)}, {_rate(device.nvlink_tx_bytes_per_s)}"),
         ("growth of memory per step", growth_text(device.memory_growth_bytes_per_step)),
     ]
     table = Table(f"Device {device.device} on {device.node}, {bound[device.bound_by]}: in a measured step", heads, tuple(lines()))

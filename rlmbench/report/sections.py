@@ -61,7 +61,7 @@ def time_section(summary: RunSummary) -> Section:
         parts.append(_steps_chart(summary))
     if summary.stages_s:
         parts.append(_stage_table(summary))
-    if summary.overlap_s:
+    if words.overlaps(summary.overlap_s):
         parts.append(
             Note(
                 f"Stages overlap: {numbers.seconds(summary.overlap_s)} of a step (median) runs beside another stage and is counted in both."
@@ -489,10 +489,11 @@ def _memory_chart(name: str, label: str, kinds: Sequence[str], stages: Sequence[
         for kind in kinds
         if kind in peaks[stage]
     ]
+    written = numbers.sizes(row["bytes"] for row in rows)
     table = Table(
         f"{label}, peak per stage",
         columns("stage", *[f"#{MEMORY_KINDS[kind]}" for kind in kinds]),
-        tuple(line(stage_cell(stage), *[numbers.size(peaks[stage].get(kind)) for kind in kinds]) for stage in stages),
+        tuple(line(stage_cell(stage), *[written(peaks[stage].get(kind)) for kind in kinds]) for stage in stages),
     )
     highest = max(rows, key=lambda row: row["bytes"])
     about = f"Highest: {numbers.size(highest['bytes'])} {highest['kind']} in {style_of(highest['stage']).label}."

@@ -208,20 +208,22 @@ def _stages(summary: RunSummary) -> Table:
     shares = {**summary.stages_share, "unattributed": gap}
     medians = {**summary.stages_s, "unattributed": summary.unattributed_s}
     largest = max(shares.values()) or 1.0
+    highest = {stage: next((peaks[kind] for kind in _MEMORY if kind in peaks), None) for stage, peaks in summary.memory.peak_bytes.items()}
+    written = numbers.sizes(highest.values())
     for stage in in_order(set(shares)):
-        padding, peaks = summary.padding.get(stage), summary.memory.peak_bytes.get(stage, {})
-        peak = next((peaks[kind] for kind in _MEMORY if kind in peaks), None)
+        padding, peak = summary.padding.get(stage), highest.get(stage)
         table.add_row(
             _text(style_of(stage).label),
             _text(numbers.fixed_seconds(medians.get(stage))),
             _text(numbers.share(shares[stage])),
             _text(_bar(shares[stage] / largest)),
             _text(numbers.count(round(padding.computed_tokens / len(measured))) if padding and measured else ""),
-            _text(numbers.size(peak) if peak is not None else ""),
+            _text(written(peak) if peak is not None else ""),
         )
+    twice = f"Stages run at once for {numbers.seconds(summary.overlap_s)} of a step, so that shares add up to more than 100%. "
     table.caption = _text(
         "Seconds are medians over the measured steps, so they need not add up; shares are of all their time together. "
-        "Tokens are those computed, padding included, "
+        f"{twice if words.overlaps(summary.overlap_s) else ''}Tokens are those computed, padding included, "
         "on average per measured step. Memory is the device's reserved peak, or the host's RSS.",
         "dim",
     )

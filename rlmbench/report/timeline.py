@@ -46,7 +46,7 @@ def lay_out(
 ) -> Timeline:
     """The spans that touch `windows`, cut at their boundaries. `offsets_ns` moves each process to the driver's clock."""
     found = {window.step: _by_thread(spans, window, offsets_ns, driver) for window in windows}
-    threads = sorted({thread for of_step in found.values() for thread in of_step}, key=lambda thread: (thread[0] != driver, thread))
+    threads = sorted({thread for of_step in found.values() for thread in of_step}, key=lambda thread: _order(thread, driver))
     shown = threads[:MOST_THREADS]
     nested = {step: {thread: list(_nested(of_step[thread])) for thread in shown if thread in of_step} for step, of_step in found.items()}
     depths = {
@@ -68,6 +68,12 @@ def lay_out(
         steps[window.step] = sorted(bars[:MOST_SPANS], key=lambda bar: (bar.lane, bar.start_ms))
         left_out[window.step] = max(0, len(bars) - MOST_SPANS)
     return Timeline(tuple(lanes), steps, left_out, len(threads) - len(shown))
+
+
+def _order(thread: Thread, driver: str | None) -> tuple[bool, str, bool, int]:
+    """The driver first; of each process its threads before its lanes, whose numbers are negative."""
+    process, number = thread
+    return process != driver, process, number < 0, abs(number)
 
 
 class _Span(NamedTuple):

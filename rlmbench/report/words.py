@@ -42,6 +42,11 @@ def run_memory(peak_pss_bytes: int) -> str:
     return f"at most {numbers.size(peak_pss_bytes)} over all processes at once, start-up included (shared pages counted once)"
 
 
+def overlaps(seconds: float | None) -> bool:
+    """Whether stages run at once for long enough that a table shows it: half a millisecond of a step."""
+    return seconds is not None and seconds >= 0.0005
+
+
 def workers_in_order(summary: RunSummary) -> list[WorkerFigures]:
     """The busy seconds of processes, in the order of a step's stages."""
     stages = in_order({worker.stage for worker in summary.workers})

@@ -21,6 +21,22 @@ CUT_LABELS = """[...document.querySelectorAll('.drawing')].flatMap(drawing => {
 })"""
 
 
+COLLIDING_LABELS = """[...document.querySelectorAll('.drawing')].flatMap(drawing => {
+  const seen = [...drawing.querySelectorAll('svg text')].filter(text => text.textContent && getComputedStyle(text).opacity !== '0')
+    .map(text => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width);
+  const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
+  return seen.flatMap(([name, box], place) => seen.slice(place + 1).filter(([, other]) => !apart(box, other))
+    .map(([other]) => drawing.dataset.spec + ': ' + name + ' / ' + other));
+})"""
+"""Texts of a chart that lie upon each other; a line's leading may touch the next."""
+OVERFLOWING = """[...document.querySelectorAll('main > section')].flatMap(section => {
+  const edge = section.getBoundingClientRect().right + 1;
+  return [...section.querySelectorAll('*:not(svg *)')].filter(one => !one.parentElement.closest('.scroll') && one.getBoundingClientRect().right > edge)
+    .map(one => section.id + ': ' + one.tagName + ' ' + one.textContent.slice(0, 40));
+})"""
+"""What reaches beyond its chapter, and would be cut off there; tables scroll."""
+
+
 @dataclass
 class Opened:
     """A page, its complaints and its requests."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import synthetic_run
 from altered_records import OF_VERL, Records, repeated
-from opened import CUT_LABELS, UNDRAWN
+from opened import COLLIDING_LABELS, CUT_LABELS, OVERFLOWING, UNDRAWN
 
 from rlmbench.comparison import Evidence, compare_groups, ordered
 from rlmbench.comparison.figures import Comparison
@@ -71,7 +71,8 @@ def test_a_page_draws_offline_and_asks_for_nothing(open_page, made, name: str, w
     opened = open_page(made[name][0], width, scheme)
     assert opened.complaints == [] and opened.fetched == []
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.page.evaluate(UNDRAWN) == [] and opened.page.evaluate(CUT_LABELS) == []
+    assert opened.page.evaluate(UNDRAWN) == [] and opened.page.evaluate(CUT_LABELS) == [] and opened.page.evaluate(COLLIDING_LABELS) == []
+    assert opened.page.evaluate(OVERFLOWING) == []
     assert opened.page.locator(".drawing svg").count() == opened.page.locator(".drawing").count()
     assert (opened.page.locator(".drawing").count() == 0) == (name == "lost")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened import CUT_LABELS, UNDRAWN
+from opened import COLLIDING_LABELS, CUT_LABELS, OVERFLOWING, UNDRAWN
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 WIDTHS = (1280, 380)
@@ -69,10 +69,13 @@ def test_charts_show_what_was_measured(open_page, pages) -> None:
     assert {"#0072B2", "#D55E00", "url(#hatch)"} <= set(colours)
 
 
-def test_no_label_of_a_chart_is_cut_off(open_page, pages) -> None:
+def test_no_label_of_a_chart_is_cut_off_or_lies_upon_another(open_page, pages) -> None:
     for width in WIDTHS:
         page = open_page(pages["finished"], width).page
-        assert page.evaluate(CUT_LABELS) == []
+        assert page.evaluate(CUT_LABELS) == [] and page.evaluate(COLLIDING_LABELS) == []
+        assert page.evaluate(OVERFLOWING) == []
+    page.evaluate("(text => text.parentNode.append(text.cloneNode(true)))(document.querySelector('.drawing svg text'))")
+    assert len(page.evaluate(COLLIDING_LABELS)) == 1, "the search can find one"
 
 
 def test_another_step_can_be_chosen_with_the_keyboard(open_page, pages) -> None:
