@@ -14,17 +14,29 @@ app = typer.Typer()
 
 MOST = 10_000_000
 """Devices: more than anybody has, and few enough that every figure stays exact."""
+MOST_STEPS = 100_000
+MOST_STALENESS = 10_000
+"""2 x (staleness + 2) steps are the fewest that show it, which `MOST_STEPS` allows."""
+MODES = (
+    "colocated, hybrid_layouts, partially_colocated, disaggregated, inter_stage_fusion, intra_stage_fusion, stage_fusion, one_step_off, "
+    "bounded_asynchrony, combined"
+)
+"""Those of `rlmbench.whatif`, which help need not import (a test compares them)."""
 
 
 @app.command()
 def whatif(
     run: Annotated[str, typer.Argument(help="Run id (or its beginning), folder, or latest.")] = "latest",
-    mode: Annotated[list[str], typer.Option("--mode", "-m", help="Only this mode; may be given several times. Default: all.")] = [],  # noqa: B006
+    mode: Annotated[
+        list[str], typer.Option("--mode", "-m", help=f"Only this mode, may be given several times; default: all ({MODES}).")
+    ] = [],  # noqa: B006
     devices: Annotated[int | None, typer.Option(min=1, max=MOST, help="Devices in total; default: the run's, two at least.")] = None,
     split: Annotated[str | None, typer.Option(metavar="G:T", help="Rollout and training devices; default: the best split.")] = None,
-    staleness: Annotated[int | None, typer.Option(min=0, help="Versions a batch may lag behind; default: the run's, one at least.")] = None,
+    staleness: Annotated[
+        int | None, typer.Option(min=0, max=MOST_STALENESS, help="Versions a batch may lag behind; default: the run's, one at least.")
+    ] = None,
     tensor: Annotated[int | None, typer.Option(min=1, max=MOST, help="Devices of one rollout replica; default: the run's.")] = None,
-    steps: Annotated[int, typer.Option(min=10, max=100_000, help="Steps to simulate.")] = 400,
+    steps: Annotated[int, typer.Option(min=10, max=MOST_STEPS, help="Steps to simulate.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn lengths and variation.")] = 0,
     assume: Annotated[list[str], typer.Option("--assume", metavar="NAME=VALUE", help="Set an assumption; all are printed.")] = [],  # noqa: B006
     results: Annotated[Path, typer.Option(help="Where records lie.")] = Path("results"),

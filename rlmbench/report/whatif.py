@@ -28,8 +28,7 @@ def print_what_if(found: WhatIf, console: Console) -> None:
     console.print(_table(found))
     for mode, why in found.impossible.items():
         hanging(console, "n/a:      ", f"{mode}: {why}", "dim")
-    if found.best:
-        hanging(console, "best:     ", best_text(found), "bold")
+    hanging(console, "best:     ", best_text(found), "bold")
     for note in found.notes:
         hanging(console, "note:     ", note, "yellow")
     heading(console, "Assumed (set with --assume NAME=VALUE)")
@@ -132,9 +131,11 @@ def decode_text(found: WhatIf) -> str:
 
 
 def _memory_text(found: WhatIf) -> str:
-    if any(one.memory_source != "measured" for one in found.predictions):
-        return "what one device holds at least, by the cost model."
-    return "the run's own peaks in the role's stages, not rescaled."
+    own = [one.mode.replace("_", " ") for one in found.predictions if one.memory_source == "measured"]
+    if len(own) == len(found.predictions):
+        return "the run's own peaks in the role's stages, not rescaled."
+    but = f" (of {', '.join(own)} the run's own peaks, not rescaled)" if own else ""
+    return f"what one device holds at least, by the cost model{but}."
 
 
 def _table(found: WhatIf) -> Table:

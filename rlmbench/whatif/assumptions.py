@@ -6,14 +6,15 @@ The defaults are the ideal ones, so that without a measurement of scaling a pred
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlmbench.errors import UserError, did_you_mean
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Efficiency = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Efficiency = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False)]
+"""At 0.5 more devices are no faster; 0.01 is below anything real, and keeps every figure finite on as many devices as may be asked for."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -30,13 +31,13 @@ class Assumptions(BaseModel):
     training_efficiency: Efficiency = Field(
         1.0, description="Parallel efficiency of training and log-probs per doubling of the devices: n times as many take 1/(n e^log2 n)"
     )
-    token_exponent: Annotated[float, Field(ge=0, le=2)] = Field(
+    token_exponent: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = Field(
         1.0, description="Training and log-prob seconds grow with a step's tokens to this power: 1 without attention's quadratic term"
     )
     sync_s: Seconds | None = Field(
         None, description="Seconds to bring new weights to the rollout replicas. null: as measured in the run (0 where it recorded none)"
     )
-    sync_replica_exponent: Annotated[float, Field(ge=0, le=1)] = Field(
+    sync_replica_exponent: Share = Field(
         0.0,
         description="Sync seconds grow with the number of replicas to this power: 0 a broadcast in parallel, 1 one replica after another",
     )
@@ -68,7 +69,7 @@ class Assumptions(BaseModel):
     reshard_s: Seconds | None = Field(
         None, description="Hybrid layouts: seconds per step to change the layout both ways. null: offload, onload and sync as measured"
     )
-    rollout_engine: Annotated[str, Field(pattern="^(continuous|static)$")] | None = Field(
+    rollout_engine: Literal["continuous", "static"] | None = Field(
         None,
         description="continuous: a response that ended computes no more; static: a batch computes until its longest has. "
         "null: by the engine of the run",
@@ -87,8 +88,12 @@ class Assumptions(BaseModel):
         for text in settings:
             name, equals, value = text.partition("=")
             name = name.strip()
-            if name not in values or not equals or not value.strip():
-                raise UserError(f"--assume {text}: write NAME=VALUE; names are {', '.join(values)}{did_you_mean(name, values)}")
+            if name not in values:
+                raise UserError(
+                    f"--assume {text}: unknown assumption{did_you_mean(name, values)}; write NAME=VALUE; names are {', '.join(values)}"
+                )
+            if not equals or not value.strip():
+                raise UserError(f"--assume {text}: no value; write {name}=VALUE")
             try:
                 values[name] = yaml.safe_load(value)
                 Assumptions.model_validate({name: values[name]})

@@ -221,8 +221,8 @@ def _trainers(
 
 
 def _load_s(parts: Sequence[Segment], windows: Sequence[Window], syncs: Sequence[Interval]) -> float:
-    """Mean seconds in which a rollout process takes up weights without a trainer that sends them, over the times it does in these steps."""
-    loads = [part for window in windows for part in part_of(_when([parts], "weight_sync"), window.start_ns, window.end_ns)]
+    """Mean seconds in which a rollout process takes up weights without a trainer that sends them, over the times it begins to in these steps."""
+    loads = [load for load in _when([parts], "weight_sync") if any(window.start_ns <= load[0] < window.end_ns for window in windows)]
     return _length_ns(_without(loads, syncs)) / len(loads) / 1e9 if loads else 0.0
 
 

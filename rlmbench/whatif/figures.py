@@ -85,7 +85,7 @@ class WhatIfFigures(Figures):
     devices: int = Field(description="Devices that the predictions are for.")
     predictions: list[PredictionFigures]
     impossible: dict[str, str] = Field(description="Mode -> why the run cannot tell about it.")
-    best: str | None = Field(description="The fastest of the predictions' modes.")
+    best: str = Field(description="The fastest of the predictions' modes.")
     assumptions: list[AssumptionFigures] = Field(description="All of them, set or not.")
     notes: list[str]
 

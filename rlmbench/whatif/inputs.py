@@ -82,7 +82,6 @@ class Inputs:
     micro_batches: float = 1.0
     sample_ends: tuple[Floats, ...] | None = None
     is_static: bool = False
-    engine_known: str = "assumed"
     updates_beside: bool = False
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
     ahead: bool = False
@@ -112,13 +111,19 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     """The measured steps of `run`.
 
     Raises:
-        UserError: nothing was measured, replicas do not fit, or the record of an asynchronous run does not tell generation from training.
+        UserError: nothing was measured, a table is missing, replicas do not fit, or the record of an asynchronous run does not tell generation
+            from training.
     """
     placement = run.experiment.placement
     steps = [step for step in summary.steps if step.excluded is None]
     ran_ahead = placement.mode == "async"
     if not steps or summary.lengths is None or not (ran_ahead or summary.stages_s.get("generation")):
         raise UserError(f"{run.id}: no measured step with a generation stage; nothing to predict from")
+    for table in ("processes", "spans", "steps", "samples"):
+        if getattr(run.tables, table).empty:
+            raise UserError(
+                f"{run.id}: {table}.parquet is missing or has no rows, though steps were measured; take another copy of this run"
+            )
     if "actor_update" not in summary.stages_s:
         raise UserError(f"{run.id}: no measured step with an update of the policy; nothing to predict from")
 
@@ -184,9 +189,6 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
         sample_ends=ends if recorded else None,
         is_static=not engine,
         updates_beside=beside,
-        engine_known="an engine process or each sample's interval was recorded"
-        if engine
-        else "neither was recorded: the trainer's own generate",
         peak_bytes=_peaks(summary),
         ahead=ran_ahead,
         staleness=placement.max_staleness if ran_ahead else 0,
@@ -212,9 +214,9 @@ def response_lengths(run: Run, numbers: Sequence[int]) -> tuple[npt.NDArray[np.i
         UserError: a step without recorded samples.
     """
     by_step = dict(list(unique_samples(run.samples, run.experiment.optimization.epochs).groupby("step")))
-    lengths = [by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers if number in by_step]
-    if len(lengths) != len(numbers):
-        raise UserError(f"{run.id}: the samples of some measured step were not recorded; nothing to predict from")
+    if lacking := [number for number in numbers if number not in by_step]:
+        raise UserError(f"{run.id}: samples.parquet holds no sample of step {lacking[0]}, which was measured; nothing to predict from")
+    lengths = [by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers]
     fewest = min(map(len, lengths))
     return tuple(of_step[:fewest] for of_step in lengths)
 

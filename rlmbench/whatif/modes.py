@@ -12,6 +12,7 @@ share of a step in which a role's devices neither generate, assess nor train.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,17 +113,21 @@ class Drawn:
         faster = 1.0 if layout.tensor == self.inputs.tensor else layout.tensor / self.inputs.tensor * self.assumptions.tensor_efficiency
         scale = self._generation_factors / faster
         if refill:
-            each = self._steady(layout.replicas) * scale
-            return each, each
+            each = self._steady(layout.replicas, layout.staleness) * scale
+            return each, each * self.filled(layout.replicas, layout.staleness) / layout.replicas
         busy = self._dealt(layout.replicas) * scale[:, None]
         return busy.max(axis=1), busy.sum(axis=1) / layout.replicas
 
-    def _steady(self, replicas: int) -> Floats:
+    def filled(self, replicas: int, staleness: int) -> int:
+        """Replicas that get a response when each takes a new one: no more than the batches hold that may be begun at once."""
+        return min(replicas, self.lengths.shape[1] * (staleness + 1))
+
+    def _steady(self, replicas: int, staleness: int) -> Floats:
         """What each drawn step takes of a replica that takes a new prompt when a response ends, by the decode cost."""
-        cost, samples = self.decode, self.lengths.shape[1]
-        in_flight = max(samples / replicas, 1.0)
+        cost, samples, filled = self.decode, self.lengths.shape[1], self.filled(replicas, staleness)
+        in_flight = max(samples / filled, 1.0)
         total = self.lengths.sum(axis=1, dtype=np.float64)
-        return total / (replicas * in_flight) * (cost.latency_s + cost.token_s * in_flight) + cost.sample_s * samples / replicas
+        return total / (filled * in_flight) * (cost.latency_s + cost.token_s * in_flight) + cost.sample_s * samples / filled
 
     def _dealt(self, replicas: int) -> Floats:
         """What each drawn step, by rows, takes of each replica that gets a sample, by the decode cost."""
@@ -144,7 +149,7 @@ class Drawn:
         dealings: so the measured layout takes what it took, whatever the cost does not explain.
         """
         inputs = self.inputs
-        own = self._steady(inputs.replicas) if inputs.refilled else self._dealt(inputs.replicas).max(axis=1)
+        own = self._steady(inputs.replicas, inputs.staleness) if inputs.refilled else self._dealt(inputs.replicas).max(axis=1)
         drawn = np.bincount(self.picked, minlength=len(inputs.generation_s))
         explained = np.bincount(self.picked, own, minlength=len(inputs.generation_s))
         factors = inputs.generation_s * drawn / np.where(drawn, explained, 1.0)
@@ -316,13 +321,14 @@ def _asynchronous(drawn: Drawn, layout: Layout, *, fused: bool) -> Simulated:
     rollout_free = trainer_free = 0.0
     for batch, (rollout_s, train_s, sync_s, other_s) in enumerate(zip(rollout, train, sync, other, strict=True), start=1):
         begin = max(rollout_free, published[max(batch - 1 - layout.staleness, 0)])
-        version = int(np.searchsorted(published, begin, side="right")) - 1
+        version = bisect_right(published, begin) - 1
         end = begin + rollout_s + (load if version > loaded else 0.0)
         loaded = version
         if pauses:
             for later in range(version + 1, batch):
-                if published[later] - sync[later - 1] < end:
-                    end += sync[later - 1]
+                if published[later] - sync[later - 1] >= end:
+                    break  # so do all later ones
+                end += sync[later - 1]
         rollout_free = end
         trainer_free = max(end, trainer_free) + train_s + sync_s + other_s
         published.append(trainer_free)
@@ -336,29 +342,26 @@ def _asynchronous(drawn: Drawn, layout: Layout, *, fused: bool) -> Simulated:
 
 @dataclass(frozen=True)
 class Mode:
-    """An execution mode. `split`: whether devices are divided between two groups. `roles`: what each group's memory holds."""
+    """An execution mode (docs/whatif.md says what each is). `is_split`: whether devices are divided between two groups."""
 
     name: str
     simulate: Callable[[Drawn, Layout], Simulated]
     is_split: bool
-    what: str
 
 
 MODES: Mapping[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode("colocated", _colocated, False, "all stages in turn on the same devices"),
-        Mode("hybrid_layouts", _hybrid_layouts, False, "co-located, generation tensor-parallel (--tensor), weights resharded in between"),
-        Mode(
-            "partially_colocated", _partially_colocated, True, "policy on the first devices, reference and critic on the others, beside it"
-        ),
-        Mode("disaggregated", _disaggregated, True, "rollout and training devices apart, stages in turn"),
-        Mode("inter_stage_fusion", _inter_stage_fusion, True, "disaggregated, samples assessed while others are generated"),
-        Mode("intra_stage_fusion", _intra_stage_fusion, True, "disaggregated, actor and critic updates fused"),
-        Mode("stage_fusion", _stage_fusion, True, "both fusions"),
-        Mode("one_step_off", _one_step_off, True, "the next batch is generated while this one is trained"),
-        Mode("bounded_asynchrony", _bounded_asynchrony, True, "rollouts run ahead by at most --staleness versions"),
-        Mode("combined", _combined, True, "bounded asynchrony with assessment fused into the rollout"),
+        Mode("colocated", _colocated, False),
+        Mode("hybrid_layouts", _hybrid_layouts, False),
+        Mode("partially_colocated", _partially_colocated, True),
+        Mode("disaggregated", _disaggregated, True),
+        Mode("inter_stage_fusion", _inter_stage_fusion, True),
+        Mode("intra_stage_fusion", _intra_stage_fusion, True),
+        Mode("stage_fusion", _stage_fusion, True),
+        Mode("one_step_off", _one_step_off, True),
+        Mode("bounded_asynchrony", _bounded_asynchrony, True),
+        Mode("combined", _combined, True),
     )
 }
 

@@ -54,7 +54,7 @@ class WhatIf:
     devices: int
     predictions: tuple[Prediction, ...]
     impossible: Mapping[str, str]
-    best: str | None
+    best: str
     assumptions: tuple[tuple[str, Any, str], ...]
     notes: tuple[str, ...]
 
@@ -89,7 +89,6 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
             impossible[mode] = str(error).removeprefix(f"{mode}: ")
     if not predictions:
         raise UserError(f"no mode can be simulated: {'; '.join(dict.fromkeys(impossible.values()))}")
-    best = min(predictions, key=lambda one: one.step_s, default=None)
     return WhatIf(
         run=run.id,
         framework=run.manifest.framework,
@@ -103,7 +102,7 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
         devices=devices,
         predictions=tuple(predictions),
         impossible=impossible,
-        best=best.mode if best else None,
+        best=min(predictions, key=lambda one: one.step_s).mode,
         assumptions=tuple(question.assumptions.stated()),
         notes=tuple(_notes(inputs, summary)),
     )

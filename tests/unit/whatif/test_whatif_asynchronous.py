@@ -17,9 +17,10 @@ from asynchronous_run import parts_with, write_run
 
 from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary, summarize
+from rlmbench.metrics.stages import Segment, Window
 from rlmbench.records import Run, load
-from rlmbench.whatif import Assumptions, Inputs, Question, inputs_from_run, predict, what_if
-from rlmbench.whatif.asynchronous import _of_each_batch
+from rlmbench.whatif import Assumptions, Inputs, Question, best_split, inputs_from_run, predict, what_if
+from rlmbench.whatif.asynchronous import _load_s, _of_each_batch
 from rlmbench.whatif.guidelines import guidelines
 from rlmbench.whatif.inputs import decode_cost, fixed_inputs
 from rlmbench.whatif.modes import Layout, draw
@@ -147,6 +148,23 @@ def test_a_replica_that_was_refilled_waited_for_no_longest_response() -> None:
     drawn = draw(refilled(), assume, 40)
     assert predict(drawn, "bounded_asynchrony", Layout(2, 1, 1, 2)).step_s == pytest.approx(10)
     assert predict(drawn, "disaggregated", Layout(2, 1, 1)).step_s == pytest.approx(15 + 4)
+
+
+def test_no_more_responses_are_in_flight_than_batches_may_be_begun() -> None:
+    """Two samples a step, one version ahead: 4 of 100 replicas have a response, 40 tokens in 4 at once take 10 x 0.5 s; each is busy 4 / 100."""
+    drawn = draw(refilled(), Assumptions(latency_share=1.0), 10)
+    last, busy = drawn.generation(Layout(101, 100, 1, 1), refill=True)
+    assert last == pytest.approx(np.full(10, 5.0)) and busy == pytest.approx(np.full(10, 0.2))
+    assert best_split(drawn, "bounded_asynchrony", Layout(101, 1, 100, 1)).layout.rollout <= 4
+
+
+def test_a_load_that_goes_on_into_the_next_step_is_one_load() -> None:
+    """2 s from the first step into the second, of which a trainer's sync takes 0.5, and 1 s in the second: 2.5 s in two. Another was before."""
+    second = 10**9
+    parts = [Segment(start * second, end * second, "weight_sync", None) for start, end in ((1, 5), (19, 21), (25, 26))]
+    windows = [Window(2, 10 * second, 20 * second), Window(3, 20 * second, 30 * second)]
+    assert _load_s(parts, windows, [(20 * second, 20 * second + second // 2)]) == pytest.approx(2.5 / 2)
+    assert _load_s(parts[:1], windows, []) == 0.0
 
 
 def test_a_sync_stops_generation_where_the_run_says_so() -> None:

@@ -113,6 +113,34 @@ def test_the_best_split_is_the_best_of_all() -> None:
     assert best_split(drawn, "partially_colocated", Layout(40, 1, 39)).step_s == min(every)
 
 
+@pytest.mark.parametrize("training", [(1.0, 1.02), (1.02, 1.0)])
+def test_of_equally_fast_splits_the_one_with_the_fewest_rollout_devices(training: tuple[float, float]) -> None:
+    """Every replica takes 10 s, and training is shorter on any number of devices: one replica is enough, whatever step comes last."""
+    base = fixed_inputs(10, {}, {}, devices=4)
+    inputs = replace(
+        base,
+        step_s=np.array([11.0, 11.0]),
+        lengths=base.lengths * 2,
+        generation_s=np.array([10.0, 10.0]),
+        training_s={"actor_update": np.array(training)},
+        sync_s=np.zeros(2),
+        switch_s=np.zeros(2),
+        other_s=np.zeros(2),
+    )
+    found = best_split(draw(inputs, Assumptions(latency_share=1.0), 40), "bounded_asynchrony", Layout(64, 1, 63))
+    assert (found.layout.rollout, found.layout.training) == (1, 63)
+    assert found.step_s == pytest.approx(10, rel=1e-3)
+
+
+def test_the_worst_efficiencies_on_the_most_devices_stay_finite() -> None:
+    """One device to ten million: 23.25 doublings at 0.01 each make 3 s of training 3 x 10^46.5 / 10^7."""
+    worst = Assumptions(training_efficiency=0.01, tensor_efficiency=0.01)
+    drawn = draw(fixed_inputs(1, {}, {"actor_update": 3}, devices=1), worst, 10)
+    everywhere = predict(drawn, "colocated", Layout(10**7, 10**7, 10**7, tensor=10**7)).step_s
+    assert math.log10(everywhere) == pytest.approx(math.log10(3) + 2 * math.log2(10**7) - 7, rel=1e-6)
+    assert math.isfinite(predict(drawn, "combined", Layout(10**7, 1, 10**7 - 1)).p99_s)
+
+
 def test_replicas_beyond_the_samples_wait() -> None:
     """4 samples that take 10 s each on 8 replicas: half of them do nothing; ten million replicas need no ten million columns."""
     drawn = draw(fixed_inputs(10, {}, {"actor_update": 5}, devices=4, samples=4), Assumptions(latency_share=1.0), 20)

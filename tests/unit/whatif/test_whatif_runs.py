@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import synthetic_run
 
 from rlmbench.cli.main import main
+from rlmbench.cli.whatif import MODES as MODES_IN_HELP
 from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary, summarize
 from rlmbench.metrics.figures import Guideline
 from rlmbench.records import Run, load
 from rlmbench.report.advice import advice_section, print_advice
 from rlmbench.report.sweep import print_sweep
-from rlmbench.whatif import Assumptions, Question, document, inputs_from_run, what_if, whatif_schema, whatif_schema_text
+from rlmbench.report.whatif import print_what_if
+from rlmbench.whatif import MODES, Assumptions, Question, document, inputs_from_run, what_if, whatif_schema, whatif_schema_text
 from rlmbench.whatif.guidelines import NAMES, RULES, Facts, advised, guidelines
 from rlmbench.whatif.published import outcomes
 from rlmbench.whatif.sweep import rows
 
 DOCS = Path(__file__).parents[3] / "docs" / "whatif.md"
+REFERENCE = DOCS.parents[1] / "results" / "reference" / "gsm8k_grpo"
 Recorded = tuple[Run, RunSummary]
 
 
@@ -77,6 +82,21 @@ def test_memory_of_a_layout_that_did_not_run_is_the_cost_models(tmp_path: Path) 
     assert apart.memory_bytes["rollout"] == weights + reserved + cache
     assert apart.memory_bytes["training"] > 16 * 494_032_768 + weights + reserved
     assert together.memory_bytes["all"] >= apart.memory_bytes["training"]
+
+
+def test_where_memory_comes_from_is_said_of_each_mode(tmp_path: Path) -> None:
+    """The cost model has no partial co-location: of that mode the run's own peaks stand there."""
+    run = synthetic_run.write_run(tmp_path, changes={"devices": [{"name": "any", "memory_bytes": 80 << 30}]})
+    summary = summarize(run)
+
+    def caption(*modes: str) -> str:
+        out = io.StringIO()
+        print_what_if(what_if(run, summary, Question(modes, steps=20)), Console(file=out, width=300))
+        return " ".join(out.getvalue().split())
+
+    assert "by the cost model (of partially colocated the run's own peaks, not rescaled)." in caption("one_step_off", "partially_colocated")
+    assert "by the cost model." in caption("one_step_off")
+    assert "Memory: the run's own peaks in the role's stages, not rescaled." in caption("partially_colocated")
 
 
 def test_a_critic_on_devices_of_its_own_is_counted(tmp_path: Path) -> None:
@@ -165,13 +185,24 @@ def test_the_published_schema_is_the_code_s(recorded: Recorded) -> None:
         (["--split", "2:2", "--devices", "8"], "--split 2:2: these are 4 devices, --devices says 8"),
         (["--split", "²:2"], "--split ²:2: give rollout"),
         (["--assume", "sync_s=.inf"], "--assume sync_s=.inf: "),
-        (["--assume", "speed=2"], "--assume speed=2: write NAME=VALUE"),
-        (["--assume", "latency_share="], "--assume latency_share=: write NAME=VALUE"),
-        (["--assume", "latency_share=nan"], "--assume latency_share=nan: "),
+        (["--split", "-1:3"], "--split -1:3: give rollout"),
+        (["--assume", "speed=2"], "--assume speed=2: unknown assumption; write NAME=VALUE; names are latency_share, "),
+        (["--assume", "latency=2"], "--assume latency=2: unknown assumption (did you mean 'latency_share'?); "),
+        (["--assume", "latency_share="], "--assume latency_share=: no value; write latency_share=VALUE"),
+        (["--assume", "latency_share"], "--assume latency_share: no value; write latency_share=VALUE"),
+        (["--assume", "latency_share=nan"], "--assume latency_share=nan: Input should be a finite number"),
+        (["--assume", "token_exponent=.nan"], "--assume token_exponent=.nan: Input should be a finite number"),
+        (["--assume", "training_efficiency=1e-300"], "--assume training_efficiency=1e-300: Input should be greater than or equal to 0.01"),
+        (["--assume", "tensor_efficiency=0"], "--assume tensor_efficiency=0: Input should be greater than or equal to 0.01"),
+        (["--assume", "rollout_engine=vllm"], "--assume rollout_engine=vllm: Input should be 'continuous' or 'static'"),
+        (["--assume", "sync_s={a"], "--assume sync_s={a: not a value"),
+        (["--mode", "async"], "--mode async: unknown mode"),
         (["--assume", "sync_s=-1"], "--assume sync_s=-1: "),
         (["--assume", "reshard_s=1e308"], "--assume reshard_s=1e308: "),
         (["--devices", "0"], "Invalid value for '--devices'"),
+        (["--devices", "-1"], "Invalid value for '--devices'"),
         (["--devices", "100000000"], "Invalid value for '--devices'"),
+        (["--staleness", "1000000"], "Invalid value for '--staleness'"),
         (["--split", "99999999:1"], "--split 99999999:1: more than 10,000,000 devices"),
         (["--staleness", "300"], "--staleness 300: so many steps only fill the pipeline; simulate --steps 604 or more"),
         (["--tensor", "3", "--devices", "2", "--mode", "disaggregated"], "at least 4 devices (one replica, and one that trains), not 2"),
@@ -180,7 +211,60 @@ def test_the_published_schema_is_the_code_s(recorded: Recorded) -> None:
 )
 def test_wrong_words_are_refused(recorded: Recorded, words: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", str(recorded[0].path), *words]) == 2
-    assert message in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1 and not out
+
+
+def test_help_names_every_mode() -> None:
+    assert MODES_IN_HELP.split(", ") == list(MODES)
+
+
+@pytest.mark.parametrize("run", sorted(REFERENCE.glob("2*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("words", [[], ["--devices", "10000000", "--staleness", "3"], ["--devices", "1"]], ids=["as it ran", "most", "one"])
+def test_json_of_real_runs_keeps_to_the_published_schema(run: Path, words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """TRL, verl, OpenRLHF. The measured step is the mean that the record itself holds, and a run in turn is given back."""
+    assert main(["whatif", str(run), "--steps", "60", *words, "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    printed = json.loads(line)
+    Draft202012Validator(json.loads(DOCS.with_name("whatif.schema.json").read_text())).validate(printed)
+    (told,) = printed["whatif"]
+    steps = json.loads((run / "summary.json").read_text())["runs"][0]["steps"]
+    mean = fmean(step["step_s"] for step in steps if step["excluded"] is None)
+    assert told["measured_step_s"] == pytest.approx(mean)
+    assert told["replay"]["step_s"] == pytest.approx(mean)
+    assert len(told["predictions"]) + len(told["impossible"]) == len(MODES)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:200])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove("manifest.json"), "no run there: a run's folder holds manifest.json"),
+        (cut("manifest.json"), "manifest.json: the file: Invalid JSON"),
+        (cut("summary.json"), "summary.json: not JSON"),
+        (cut("spans.parquet"), "spans.parquet: damaged, and there are no raw events to derive it from; take another copy of this run"),
+        *(
+            (remove(f"{table}.parquet"), f"{table}.parquet is missing or has no rows, though steps were measured; take another copy")
+            for table in ("processes", "spans", "steps", "samples")
+        ),
+    ],
+)
+def test_a_damaged_copy_is_one_line(
+    damage: Callable[[Path], None], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a published run, which has no events to derive its tables from again."""
+    run = Path(shutil.copytree(next(REFERENCE.glob("*-verl-*")), tmp_path / "copy"))
+    damage(run)
+    assert main(["whatif", str(run)]) == 2
+    out, err = capsys.readouterr()
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1 and not out
 
 
 def test_published_errors_stand_in_the_docs_as_they_are() -> None:
