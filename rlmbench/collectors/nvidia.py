@@ -122,7 +122,7 @@ class NvidiaDriver:
         if self._devices:
             return None
         if self._hidden:
-            return "CUDA_VISIBLE_DEVICES leaves no device: it is empty, or begins with one that is not there"
+            return "CUDA_VISIBLE_DEVICES leaves no device: it is empty, begins with one that is not there, or names one twice"
         lost = "; ".join(one.reason for one in self._refused if one.reason)
         return lost or "the driver is loaded but shows no GPU; in a container, is one given to it (--gpus all)?"
 

@@ -1,7 +1,8 @@
 """CUDA_VISIBLE_DEVICES: which devices it leaves, and in which order.
 
 Source: CUDA Programming Guide, "CUDA Environment Variables". Unset, all devices are visible; empty, none is. Else a list of indexes or of
-beginnings of UUIDs, of which only those before the first invalid one count.
+beginnings of UUIDs, of which only those before the first invalid one count; a beginning of several devices' UUIDs is invalid, and a device
+that is named twice leaves none (torch.cuda reads it so too). Of MIG slices a process sees only the first (MIG User Guide, "CUDA Device Enumeration").
 """
 
 from __future__ import annotations
@@ -32,18 +33,31 @@ def words(devices: Sequence[Named], visible: str | None) -> list[str] | None:
     """What is valid of `visible`; None where it is not set."""
     if visible is None:
         return None
-    valid = []
+    valid: list[str] = []
+    named: list[int | str] = []
     for word in map(str.strip, visible.split(",")):
-        if not _by_uuid(devices, word) and not (word.isdecimal() and int(word) < len(devices)):
+        if word.isdecimal() and int(word) < len(devices):
+            one: int | str = int(word)
+        elif len(by_uuid := _by_uuid(devices, word)) == 1:
+            one = by_uuid[0].uuid
+        else:
             break
+        if one in named:
+            return []
         valid.append(word)
+        named.append(one)
     return valid
 
 
 def count(devices: Sequence[Named], visible: str | None) -> int:
-    """How many devices CUDA would see."""
+    """How many devices a process of CUDA would see."""
     valid = words(devices, visible)
-    return len(devices) if valid is None else len(valid)
+    seen = len(devices) if valid is None else len(valid)
+    return min(seen, 1) if only_slices(devices) else seen
+
+
+def only_slices(devices: Sequence[Named]) -> bool:
+    return bool(devices) and all(device.uuid.startswith("MIG-") for device in devices)
 
 
 def chosen(devices: Sequence[AnyDevice], visible: str | None, order: str | None = None) -> list[AnyDevice]:

@@ -7,7 +7,7 @@ A framework is never imported by rlmbench itself: `ensure` builds the environmen
 from rlmbench.environment.build import ensure
 from rlmbench.environment.cache import Environment, State, cache_root, find, folder_of, remove, state
 from rlmbench.environment.check import check, use_python
-from rlmbench.environment.host import default_device, devices, gpus, host_facts, visible_count, visible_devices
+from rlmbench.environment.host import default_device, devices, gpus, host_facts, visible_count, visible_devices, why_fewer
 
 __all__ = [
     "Environment",
@@ -26,4 +26,5 @@ __all__ = [
     "use_python",
     "visible_count",
     "visible_devices",
+    "why_fewer",
 ]

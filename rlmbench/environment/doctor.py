@@ -106,9 +106,8 @@ def _gpus() -> list[Fact]:
     if not found.devices:
         return [_absent("gpus", found.reason or "unknown")]
     names = ", ".join(device.name for device in found.devices)
-    hidden = len(found.devices) - host.visible_count()
-    of_them = f"; CUDA_VISIBLE_DEVICES hides {hidden} of them" if hidden else ""
-    return [_present("gpus", len(found.devices), f"{len(found.devices)}: {names}{of_them}")]
+    fewer = host.why_fewer()
+    return [_present("gpus", len(found.devices), f"{len(found.devices)}: {names}{f', {fewer}' if fewer else ''}")]
 
 
 def _torch_profiler(states: Iterable[State]) -> list[Fact]:

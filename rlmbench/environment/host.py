@@ -65,8 +65,18 @@ def visible_devices() -> list[dict[str, Any]]:
 
 
 def visible_count() -> int:
-    """How many GPUs CUDA_VISIBLE_DEVICES leaves."""
+    """How many GPUs CUDA_VISIBLE_DEVICES leaves; where there are MIG slices alone 1 at most, since a process sees no more."""
     return visible.count(gpus().devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def why_fewer() -> str | None:
+    """Why a process of CUDA sees fewer GPUs than there are; None where it sees all."""
+    found, seen = gpus().devices, visible_count()
+    if seen == len(found):
+        return None
+    if seen and visible.only_slices(found):
+        return "of which CUDA gives a process only one MIG slice"
+    return f"of which CUDA_VISIBLE_DEVICES leaves {seen or 'none'}"
 
 
 def default_device() -> str:

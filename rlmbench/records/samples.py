@@ -66,14 +66,25 @@ def _unpacked(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while data := file.read(BLOCK_BYTES):
             while data:
+                before = unpacker.copy()
                 try:
                     yield unpacker.decompress(data)
                 except zlib.error:
-                    yield b"damaged\n"
+                    yield from _until_damage(before, data)
                     return
                 data = unpacker.unused_data
                 if unpacker.eof:
                     unpacker = zlib.decompressobj(wbits=GZIP_BITS)
+
+
+def _until_damage(unpacker: Any, data: bytes) -> Iterator[bytes]:
+    """What `data` holds before it cannot be read: zlib gives nothing of a piece that holds damage, so byte after byte."""
+    for place in range(len(data)):
+        try:
+            yield unpacker.decompress(data[place : place + 1])
+        except zlib.error:
+            break
+    yield b"damaged\n"
 
 
 class _NodeFile:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlmbench.adapter import Adapter, EnvironmentSpec, Translation, broken_adapters, find_adapter, installed_adapters
-from rlmbench.environment import default_device, gpus, visible_count, visible_devices
+from rlmbench.environment import default_device, gpus, visible_count, visible_devices, why_fewer
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.experiment import Experiment, Suite
 from rlmbench.experiment.load import build_experiment, load_suite
@@ -323,7 +323,8 @@ def check_devices(plan: Plan) -> None:
     needed = max(devices_needed(one, framework) for one in plan.each for framework in one.parts)
     if plan.device == "cuda" and needed > visible_count():
         there, reason = gpus(), gpus().reason
-        hidden = f", of which CUDA_VISIBLE_DEVICES leaves {visible_count() or 'none'}" if len(there.devices) > visible_count() else ""
+        fewer = why_fewer()
+        hidden = f", {fewer}" if fewer else ""
         raise UserError(
             f"the experiment needs {_gpus(needed)}, this machine has {_gpus(len(there.devices))}{hidden}{f' ({reason})' if reason else ''}: "
             "choose a smaller --scale, or lower parallelism.data or placement.rollout_devices with --set"

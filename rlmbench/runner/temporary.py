@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,25 +45,22 @@ class Belongings:
 def temporary_folder(kind: str = "", belongings: Belongings | None = None) -> Iterator[str]:
     """A new folder, removed with all in it on leaving; `kind` becomes a part of its name."""
     with (
+        ExitStack() as last,  # the lock goes last: until the folder is gone, nobody else may take it for left
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{kind}", ignore_cleanup_errors=True) as folder,
-        _marked(Path(folder), belongings or Belongings()),
     ):
+        last.callback(os.close, _mark(Path(folder), belongings or Belongings()))
         yield folder
 
 
-@contextmanager
-def _marked(folder: Path, belongings: Belongings) -> Iterator[None]:
-    """Where files cannot be locked there is no mark, and what a kill leaves stays."""
+def _mark(folder: Path, belongings: Belongings) -> int:
+    """The mark's descriptor, which holds the lock. Where files cannot be locked there is no mark, and what a kill leaves stays."""
     new = folder / f"{MARK}.new"
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write(descriptor, json.dumps({"rlmbench": 1, **asdict(belongings)}).encode())
-            new.rename(folder / MARK)  # under its name it is locked from the first moment on
-        yield
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _write(descriptor, json.dumps({"rlmbench": 1, **asdict(belongings)}).encode())
+        new.rename(folder / MARK)  # under its name it is locked from the first moment on
+    return descriptor
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -92,11 +89,12 @@ def _remove_if_abandoned(folder: Path) -> bool:
             return False
         fcntl.flock(descriptors[1], fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its maker lives
         belongings = _parsed(os.read(descriptors[1], LONGEST_MARK_BYTES))
-        if belongings is None or _in_use(folder):
+        gone = os.fstat(descriptors[1]).st_nlink == 0  # its maker, or another rlmbench, removed it before the lock was ours
+        if gone or belongings is None or _in_use(folder):
             return False
         _remove(belongings)
         shutil.rmtree(folder, ignore_errors=True)
-        return True
+        return not folder.exists()
     except OSError:
         return False
     finally:

@@ -125,7 +125,7 @@ def test_devices_are_chosen_by_uuid_and_never_by_index() -> None:
     assert chosen("0") == chosen(None) == chosen("1,0") == ["GPU-h100", "GPU-v100"]
     assert chosen("") == chosen("-1") == chosen("GPU-none,GPU-v100") == []
     assert NvidiaDriver(both, "").capabilities()[0] == Capability(
-        "nvml", False, "CUDA_VISIBLE_DEVICES leaves no device: it is empty, or begins with one that is not there"
+        "nvml", False, "CUDA_VISIBLE_DEVICES leaves no device: it is empty, begins with one that is not there, or names one twice"
     )
 
 

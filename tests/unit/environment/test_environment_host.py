@@ -111,6 +111,9 @@ def test_devices(machine: Callable[..., None]) -> None:
         ("1,0", "PCI_BUS_ID", ["GPU-v100", "GPU-h100"], 2),
         ("0,2,-1,1", "PCI_BUS_ID", ["GPU-h100"], 1),
         ("2", "PCI_BUS_ID", [], 0),
+        ("0,0", "PCI_BUS_ID", [], 0),  # torch: "Repeated ordinal results in empty set"
+        ("GPU-h100,GPU-h1", None, [], 0),
+        ("GPU-v100,GPU-", None, ["GPU-v100"], 1),  # the beginning of both is neither
     ],
 )
 def test_cuda_visible_devices(machine: Callable[..., None], visible: str | None, order: str | None, seen: list[str], count: int) -> None:
@@ -126,6 +129,7 @@ def test_an_index_among_gpus_that_are_alike_is_known_and_among_slices_it_is_not(
     assert uuids() == ["GPU-other"]
     machine(mig(), visible="0")  # CUDA's 0 is the GPU, whose first slice a process gets
     assert uuids() == ["MIG-1", "MIG-2"]
+    assert host.visible_count() == 1
     machine(mig(), visible="MIG-2")
     assert (uuids(), host.visible_devices()[0]["memory_bytes"]) == (["MIG-2"], 40 << 30)
 
@@ -166,7 +170,18 @@ def test_a_driver_without_gpus_and_one_whose_gpu_is_lost_say_so(machine: Callabl
 def test_what_cuda_visible_devices_hides_is_told(machine: Callable[..., None]) -> None:
     machine(h100(), v100(), visible="GPU-v100")
     [found] = [fact for fact in examine([]) if fact.name == "gpus"]
-    assert found.shown == "2: NVIDIA H100 80GB HBM3, Tesla V100-SXM2-32GB; CUDA_VISIBLE_DEVICES hides 1 of them"
+    assert found.shown == "2: NVIDIA H100 80GB HBM3, Tesla V100-SXM2-32GB, of which CUDA_VISIBLE_DEVICES leaves 1"
+
+
+@pytest.mark.parametrize("visible", [None, "MIG-1,MIG-2"])
+def test_of_slices_a_process_sees_one(machine: Callable[..., None], visible: str | None) -> None:
+    """MIG User Guide: "a single CUDA process can only enumerate a single MIG device"."""
+    machine(mig(), visible=visible)
+    assert (len(host.devices()), host.visible_count()) == (2, 1)
+    [found] = [fact for fact in examine([]) if fact.name == "gpus"]
+    assert found.shown.endswith(", of which CUDA gives a process only one MIG slice")
+    machine(mig(), visible="")
+    assert (host.visible_count(), host.why_fewer()) == (0, "of which CUDA_VISIBLE_DEVICES leaves none")
 
 
 def test_host_facts_of_this_machine() -> None:

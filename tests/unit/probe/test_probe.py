@@ -281,6 +281,58 @@ def test_a_forked_child_of_multiprocessing_says_its_last_word(probed):
     assert len(result.of("end")) == len(result.files) == 2
 
 
+def test_a_forked_child_of_multiprocessing_that_did_nothing_leaves_nothing(probed):
+    result = probed(
+        """
+        import multiprocessing
+        child = multiprocessing.get_context("fork").Process(target=int)
+        child.start()
+        child.join()
+        """
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [process["role"] for process in result.of("process")] == ["driver"]
+
+
+def test_a_single_event_of_a_forked_child_is_written_before_it_is_killed(probed):
+    """A `begin` alone says where a run is that hangs."""
+    result = probed(
+        """
+        import os, time
+        from rlmbench_probe import recorder
+        if os.fork() == 0:
+            recorder.event("fact", name="first", value=1)
+            recorder.flush()
+            recorder.event("fact", name="second", value=2)
+            until = time.monotonic() + 20
+            while recorder._buffer and time.monotonic() < until:
+                time.sleep(0.01)
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert [fact["name"] for fact in result.of("fact") if fact["name"] in ("first", "second")] == ["first", "second"]
+
+
+def test_a_child_whose_parent_closed_all_files_starts_afresh(probed):
+    result = probed(
+        """
+        import os
+        from rlmbench_probe import recorder
+        os.close(recorder._file)
+        if os.fork() == 0:
+            recorder.event("fact", name="of the child", value=os.getpid())
+            recorder.close()
+            os._exit(0)
+        os.wait()
+        recorder._file = None
+        """
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    [fact] = [fact for fact in result.of("fact") if fact["name"] == "of the child"]
+    assert fact["value"] in {process["pid"] for process in result.of("process")}
+
+
 def test_own_time_of_two_threads_is_charged_to_both(probed):
     """Each leaves while the other is still inside, and what either does later counts too."""
     result = probed(

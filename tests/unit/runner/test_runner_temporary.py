@@ -72,6 +72,43 @@ def test_one_that_ends_well_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_until_the_folder_is_gone_its_maker_has_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else another rlmbench that begins just then takes a run that ended well for a killed one."""
+    meanwhile: list[list[Path]] = []
+    cleanup = temporary.tempfile.TemporaryDirectory.cleanup
+
+    def and_another_looks(self: Any) -> None:
+        meanwhile.append(remove_abandoned())
+        cleanup(self)
+
+    monkeypatch.setattr(temporary.tempfile.TemporaryDirectory, "cleanup", and_another_looks)
+    with temporary_folder() as folder:
+        pass
+    assert meanwhile == [[]] and not Path(folder).exists()
+
+
+def test_a_mark_that_was_removed_before_its_lock_was_had_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = tmp_path / "rlmbench-ray-1"
+    cluster.mkdir()
+    folder = abandoned(tmp_path, folders=[str(cluster)])
+    flock = temporary.fcntl.flock
+
+    def removed_just_before(*arguments: Any) -> None:
+        (folder / MARK).unlink()
+        flock(*arguments)
+
+    monkeypatch.setattr(temporary.fcntl, "flock", removed_just_before)
+    assert remove_abandoned() == []
+    assert cluster.exists()
+
+
+def test_what_could_not_be_removed_is_not_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = abandoned(tmp_path)
+    monkeypatch.setattr(temporary.shutil, "rmtree", lambda path, ignore_errors: None)
+    assert remove_abandoned() == []
+    assert folder.exists()
+
+
 def test_what_rlmbench_did_not_mark_stays(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "kept").mkdir(parents=True)

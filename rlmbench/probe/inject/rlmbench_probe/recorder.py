@@ -270,6 +270,7 @@ class Recorder:
                 if self._file is None:
                     name = f"{self.role}-{os.getpid()}-{_now()}.jsonl"
                     self._file = os.open(os.path.join(self._folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+                self._quiet_lines = 0  # there is a file: all that comes now is written soon
                 if self._torn:  # a line that was cut off must not take the next one with it
                     text = b"\n" + text
                 while text:
@@ -287,6 +288,8 @@ class Recorder:
                 self._despite(self.flush)
 
     def close(self):
+        if self.enabled and self._file is None and len(self._buffer) <= self._quiet_lines:
+            self.enabled = False  # a forked child that did nothing leaves nothing
         if self.enabled:  # a step in progress stays open: it did not finish
             if self.profiler is not None:
                 self.profiler.close()
@@ -299,8 +302,8 @@ class Recorder:
         self._lock, self._lane_lock, self._local = threading.Lock(), threading.Lock(), threading.local()
         if self.enabled:
             if self._file is not None:
-                os.close(self._file)
-            self._memory.close()
+                self._despite(os.close, self._file)  # a program that went to the background has closed all files, ours among them
+            self._despite(self._memory.close)
             self.step = self.update = 0
             self.role = "worker"
             self.profiler = self.profiler and self.profiler.forked()
