@@ -72,9 +72,10 @@ def _split(text: str | None, devices: int | None) -> tuple[int, int] | None:
     if text is None:
         return None
     rollout, colon, training = text.partition(":")
-    if not colon or not rollout.isdecimal() or not training.isdecimal() or not int(rollout) or not int(training):
+    rollout, training = rollout.lstrip("0"), training.lstrip("0")
+    if not colon or not rollout.isdecimal() or not training.isdecimal():
         raise UserError(f"--split {text}: give rollout and training devices as in 4:12")
-    if int(rollout) + int(training) > MOST:
+    if max(map(len, (rollout, training))) > len(str(MOST)) or int(rollout) + int(training) > MOST:
         raise UserError(f"--split {text}: more than {MOST:,} devices")
     if devices is not None and int(rollout) + int(training) != devices:
         raise UserError(f"--split {text}: these are {int(rollout) + int(training)} devices, --devices says {devices}")

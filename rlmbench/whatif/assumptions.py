@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rlmbench.errors import UserError, did_you_mean
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Efficiency = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False)]
+
+def _not_a_truth(value: object) -> object:
+    if isinstance(value, bool):  # would be taken for 0 or 1
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+NUMBER = BeforeValidator(_not_a_truth)
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), NUMBER]
+Efficiency = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False), NUMBER]
 """At 0.5 more devices are no faster; 0.01 is below anything real, and keeps every figure finite on as many devices as may be asked for."""
-Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False), NUMBER]
 
 
 class Assumptions(BaseModel):
@@ -31,7 +39,7 @@ class Assumptions(BaseModel):
     training_efficiency: Efficiency = Field(
         1.0, description="Parallel efficiency of training and log-probs per doubling of the devices: n times as many take 1/(n e^log2 n)"
     )
-    token_exponent: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = Field(
+    token_exponent: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), NUMBER] = Field(
         1.0, description="Training and log-prob seconds grow with a step's tokens to this power: 1 without attention's quadratic term"
     )
     sync_s: Seconds | None = Field(
@@ -54,7 +62,7 @@ class Assumptions(BaseModel):
         description="Under bounded asynchrony rollouts are assessed before they are handed over (Table 9). false: by the trainer, as verl, OpenRLHF "
         "and the reference framework do",
     )
-    stream_parts: Annotated[float, Field(ge=1)] | None = Field(
+    stream_parts: Annotated[float, Field(ge=1), NUMBER] | None = Field(
         None,
         description="In how many parts fused stages hand samples on: the second ends one part after the first. "
         "null: one per training micro-batch of the run",
@@ -97,8 +105,8 @@ class Assumptions(BaseModel):
             try:
                 values[name] = yaml.safe_load(value)
                 Assumptions.model_validate({name: values[name]})
-            except (ValidationError, yaml.YAMLError) as error:
-                said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "not a value"
+            except (ValueError, yaml.YAMLError) as error:  # ValueError: the 13th month, or a number of 5,000 digits
+                said = error.errors()[0]["msg"].removeprefix("Value error, ") if isinstance(error, ValidationError) else "not a value"
                 raise UserError(f"--assume {text}: {said}") from None
         return Assumptions.model_validate(values)
 

@@ -117,7 +117,9 @@ def inputs_from_run(run: Run, summary: RunSummary) -> Inputs:
     placement = run.experiment.placement
     steps = [step for step in summary.steps if step.excluded is None]
     ran_ahead = placement.mode == "async"
-    if not steps or summary.lengths is None or not (ran_ahead or summary.stages_s.get("generation")):
+    if not steps:
+        raise UserError(f"{run.id}: it ended before it had measured a step; give a run that did")
+    if summary.lengths is None or not (ran_ahead or summary.stages_s.get("generation")):
         raise UserError(f"{run.id}: no measured step with a generation stage; nothing to predict from")
     for table in ("processes", "spans", "steps", "samples"):
         if getattr(run.tables, table).empty:
@@ -211,12 +213,14 @@ def response_lengths(run: Run, numbers: Sequence[int]) -> tuple[npt.NDArray[np.i
     """Response lengths of each of these steps, as many as the step with the fewest samples has.
 
     Raises:
-        UserError: a step without recorded samples.
+        UserError: a step without recorded samples, or without a token.
     """
     by_step = dict(list(unique_samples(run.samples, run.experiment.optimization.epochs).groupby("step")))
     if lacking := [number for number in numbers if number not in by_step]:
         raise UserError(f"{run.id}: samples.parquet holds no sample of step {lacking[0]}, which was measured; nothing to predict from")
     lengths = [by_step[number]["response_tokens"].to_numpy(dtype=np.int64) for number in numbers]
+    if empty := [number for number, of_step in zip(numbers, lengths, strict=True) if of_step.sum() <= 0]:
+        raise UserError(f"{run.id}: all responses of step {empty[0]} are empty in samples.parquet; nothing to predict from")
     fewest = min(map(len, lengths))
     return tuple(of_step[:fewest] for of_step in lengths)
 

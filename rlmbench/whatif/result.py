@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rlmbench.records import Run
 
 STEPS = 400
+MOST_RESPONSES = 100_000_000
+"""Simulated at once: a few GB."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
     if question.staleness is not None and enough > question.steps:
         raise UserError(f"--staleness {staleness}: so many steps only fill the pipeline; simulate --steps {enough} or more")
     inputs = inputs_from_run(run, summary)
+    if max(question.steps, enough) * inputs.samples > MOST_RESPONSES:
+        most = MOST_RESPONSES // inputs.samples
+        raise UserError(
+            f"--steps {question.steps}: each has {inputs.samples:,} responses, more than memory holds; simulate {most:,} steps at most"
+        )
     drawn = draw(inputs, question.assumptions, max(question.steps, enough), question.seed)
     tensor = question.tensor or inputs.tensor
     devices = question.devices or (sum(question.split) if question.split else max(inputs.devices, 2))

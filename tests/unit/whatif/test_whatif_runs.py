@@ -130,6 +130,14 @@ def test_what_cannot_be_told_is_said(recorded: Recorded) -> None:
         what_if(run, summary, Question(modes=("one_step",)))
     with pytest.raises(UserError, match="no measured step with a generation stage"):
         inputs_from_run(run, summary.model_copy(update={"lengths": None}))
+    with pytest.raises(UserError, match="it ended before it had measured a step"):
+        inputs_from_run(run, summary.model_copy(update={"steps": [step for step in summary.steps if step.excluded]}))
+    silent = load(run.path)
+    silent.tables = replace(
+        run.tables, samples=run.samples.assign(response_tokens=run.samples["response_tokens"].where(run.samples["step"] != 3, 0))
+    )
+    with pytest.raises(UserError, match="all responses of step 3 are empty"):
+        inputs_from_run(silent, summary)
     uneven = load(run.path)
     uneven.experiment = run.experiment.model_copy(
         update={"parallelism": run.experiment.parallelism.model_copy(update={"data": 3, "rollout_tensor": 2})}
@@ -195,6 +203,11 @@ def test_the_published_schema_is_the_code_s(recorded: Recorded) -> None:
         (["--assume", "training_efficiency=1e-300"], "--assume training_efficiency=1e-300: Input should be greater than or equal to 0.01"),
         (["--assume", "tensor_efficiency=0"], "--assume tensor_efficiency=0: Input should be greater than or equal to 0.01"),
         (["--assume", "rollout_engine=vllm"], "--assume rollout_engine=vllm: Input should be 'continuous' or 'static'"),
+        (["--split", "9" * 5000 + ":1"], "9:1: more than 10,000,000 devices"),
+        (["--split", "00:2"], "--split 00:2: give rollout"),
+        (["--assume", "sync_s=2026-99-99"], "--assume sync_s=2026-99-99: not a value"),
+        (["--assume", "sync_s=" + "9" * 5000], "9: not a value"),
+        (["--assume", "sync_s=true"], "--assume sync_s=true: should be a number, not true or false"),
         (["--assume", "sync_s={a"], "--assume sync_s={a: not a value"),
         (["--mode", "async"], "--mode async: unknown mode"),
         (["--assume", "sync_s=-1"], "--assume sync_s=-1: "),
@@ -213,6 +226,16 @@ def test_wrong_words_are_refused(recorded: Recorded, words: Sequence[str], messa
     assert main(["whatif", str(recorded[0].path), *words]) == 2
     out, err = capsys.readouterr()
     assert message in err and err.startswith("error: ") and err.count("\n") == 1 and not out
+
+
+def test_steps_that_no_memory_holds_are_refused(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The synthetic run's steps have as many samples as its plan says; a hundred of them are one too many here."""
+    run, summary = recorded
+    samples = run.experiment.samples_per_step
+    monkeypatch.setattr("rlmbench.whatif.result.MOST_RESPONSES", 100 * samples - 1)
+    with pytest.raises(UserError, match=rf"--steps 100: each has {samples} responses, .* simulate 99 steps at most"):
+        what_if(run, summary, Question(("colocated",), steps=100))
+    assert what_if(run, summary, Question(("colocated",), steps=99)).predictions
 
 
 def test_help_names_every_mode() -> None:
