@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from rlmbench.collectors.proc import TICKS_PER_S, Kept, Stat, numbers, parse_stat, pids, proportional_bytes, read, switches_by_thread
@@ -234,11 +234,11 @@ class Tree:
         )
         return whole, [_process(member, member.stat, pss.get(member.pid), io[member.pid], counted) for member in alive if member.stat]
 
-    def _pss_bytes(self, now: float, alive: Iterable[Member], rss_bytes: int) -> dict[int, int]:
+    def _pss_bytes(self, now: float, alive: Collection[Member], rss_bytes: int) -> dict[int, int]:
         """PSS of every process that tells it, when it is time to look."""
         peak = rss_bytes > NEW_PEAK * self._peak_rss_bytes
-        if not self._pss.allows(now, PSS_MIN_PAUSE_S if peak else PSS_PAUSE_S):
-            return {}
+        if not self._pss.allows(now, PSS_MIN_PAUSE_S if peak else PSS_PAUSE_S) or not alive:
+            return {}  # without a process there is nothing to look at, and the first one does not wait because of it
         began = time.thread_time()
         found = {member.pid: pss for member in alive if (pss := proportional_bytes(member.pid)) is not None}
         self._pss.spend(now, time.thread_time() - began)

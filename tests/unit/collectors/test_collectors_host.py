@@ -195,6 +195,19 @@ def test_details_of_tree_and_processes(fake: FakeProc) -> None:
     assert (processes[0].pss_bytes, processes[0].voluntary_switches) == (None, None)
 
 
+def test_memory_of_the_first_process_is_looked_at_once_it_is_there(fake: FakeProc) -> None:
+    """A look before it, as at a collector's start, is none: the next one would come 2 s later."""
+    fake.put(10, 1)
+    tree = Tree()
+    tree.add_root(10)
+    tree.find()
+    assert tree.sample(detailed=True)[0].pss_bytes is None
+    fake.put(11, 10, pages=100)
+    fake.detail(11, pss_kib=300, read=0, written=0)
+    tree.find()
+    assert tree.sample(detailed=True)[0].pss_bytes == 300 * 1024
+
+
 def test_switches_count_over_threads_that_end_and_numbers_that_come_again() -> None:
     switches = Switches()
     switches.add({1: (10, 5), 2: (4, 4)})
