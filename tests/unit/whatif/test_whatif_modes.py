@@ -211,6 +211,27 @@ def events(rollout: list[float], train: list[float], bound: int, load_s: float) 
     return published, [batch - version for batch, version in enumerate(began_with)]
 
 
+def test_every_sync_that_falls_into_a_generation_lengthens_it() -> None:
+    """Batches of 1, 1, 1 and 10 s, training 2 s, sync 1 s, by hand: the syncs end at 4, 7 and 10, all of them in the last generation, from
+    3 to 3 + 10 + 3 = 16; without pauses it ends at 13."""
+    base = fixed_inputs(1, {}, {"actor_update": 2}, devices=1, sync_s=1)
+    inputs = replace(
+        base,
+        step_s=np.full(4, 4.0),
+        lengths=base.lengths * 4,
+        generation_s=np.array([1.0, 1.0, 1.0, 10.0]),
+        training_s={"actor_update": np.full(4, 2.0)},
+        sync_s=np.full(4, 1.0),
+        switch_s=np.zeros(4),
+        other_s=np.zeros(4),
+    )
+    for pauses, last in ((True, 16.0), (False, 13.0)):
+        assumed = Assumptions(rollout_refill=False, sync_pauses_rollout=pauses)
+        drawn = replace(draw(inputs, assumed, 4), picked=np.arange(4))
+        simulated = MODES["bounded_asynchrony"].simulate(drawn, Layout(2, 1, 1, 3))
+        assert np.cumsum(simulated.step_s) == pytest.approx([4, 7, 10, last + 3])
+
+
 def test_without_staleness_asynchrony_is_synchronous() -> None:
     drawn = varying(30, 3)
     asynchronous = MODES["bounded_asynchrony"].simulate(drawn, Layout(4, 2, 2, 0))
