@@ -38,7 +38,8 @@ def overhead(
 
     options = [word for name, value in (("--scale", scale), ("--device", device)) if value for word in (name, value)]
     found = []
-    remove_abandoned()
+    for abandoned in remove_abandoned():
+        print(f"removed {abandoned}, which a run had left when it was killed", file=sys.stderr)
     with temporary_folder("overhead-") as folder:
         for name in framework:
 

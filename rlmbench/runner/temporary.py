@@ -90,7 +90,7 @@ def _remove_if_abandoned(folder: Path) -> bool:
         fcntl.flock(descriptors[1], fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its maker lives
         belongings = _parsed(os.read(descriptors[1], LONGEST_MARK_BYTES))
         gone = os.fstat(descriptors[1]).st_nlink == 0  # its maker, or another rlmbench, removed it before the lock was ours
-        if gone or belongings is None or _in_use(folder):
+        if gone or belongings is None or _in_use([folder, *_marked_folders(belongings)]):
             return False
         _remove(belongings)
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,15 +102,20 @@ def _remove_if_abandoned(folder: Path) -> bool:
             os.close(descriptor)
 
 
-def _in_use(folder: Path) -> bool:
-    """Whether a process still has it for its temporary files, as those of a run do that are just being ended."""
-    wanted = b"TMPDIR=" + os.fsencode(folder)
-    for process in os.listdir("/proc"):
-        if process.isdecimal():
-            with suppress(OSError):  # it has ended, or is another user's
-                if wanted in Path("/proc", process, "environ").read_bytes().split(b"\0"):
-                    return True
-    return False
+def _in_use(folders: Sequence[Path]) -> bool:
+    """Whether a process names one of them or works in it: one of a run that is just being ended, or a run that writes its results there."""
+    names = [os.fsencode(folder) for folder in folders]
+    processes = [Path("/proc", name) for name in os.listdir("/proc") if name.isdecimal()]
+    return any(name in told for process in processes for told in _told_by(process) for name in names)
+
+
+def _told_by(process: Path) -> Iterator[bytes]:
+    """Its environment, its arguments and the folder in which it works; not what is hidden from us, or gone."""
+    for file in ("environ", "cmdline"):
+        with suppress(OSError):
+            yield (process / file).read_bytes()
+    with suppress(OSError):
+        yield os.fsencode(os.readlink(process / "cwd"))
 
 
 def _parsed(text: bytes) -> Belongings | None:
@@ -125,11 +130,15 @@ def _parsed(text: bytes) -> Belongings | None:
     return known if mark.get("rlmbench") == 1 else None
 
 
+def _marked_folders(belongings: Belongings) -> list[Path]:
+    """Without what no rlmbench would have named."""
+    return [folder for folder in map(Path, belongings.folders) if folder.is_absolute() and folder.name.startswith(PREFIX)]
+
+
 def _remove(belongings: Belongings) -> None:
     run_dir = Path(belongings.run_dir)
-    for folder in map(Path, belongings.folders):
-        if folder.is_absolute() and folder.name.startswith(PREFIX):
-            _remove_own(folder)
+    for folder in _marked_folders(belongings):
+        _remove_own(folder)
     if belongings.run_dir and (run_dir / "manifest.json").is_file():
         _remove_own(run_dir / "scratch")
         last = _last_sign_unix_s(run_dir)

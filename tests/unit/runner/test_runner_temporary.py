@@ -65,6 +65,23 @@ def test_one_that_a_process_of_its_run_still_uses_is_left_for_later(tmp_path: Pa
     assert remove_abandoned() == [folder]
 
 
+@pytest.mark.parametrize("where", ["argument", "cwd", "of the cluster"])
+def test_one_in_which_a_run_lives_on_is_left_for_later(tmp_path: Path, where: str) -> None:
+    """A killed `rlmbench overhead` leaves a run behind that writes its results there; a killed run perhaps its cluster."""
+    cluster = tmp_path / "rlmbench-ray-1"
+    cluster.mkdir()
+    folder = abandoned(tmp_path, folders=[str(cluster)])
+    named = {"argument": str(folder / "results"), "of the cluster": f"--temp-dir={cluster}"}.get(where, "")
+    command = ["/bin/sh", "-c", "read line", "run", named]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={}, cwd=folder / "below" if where == "cwd" else "/") as lives_on:
+        assert remove_abandoned() == []
+        assert (folder / "below" / "file").exists() and cluster.exists()
+        assert lives_on.stdin
+        lives_on.stdin.close()
+    assert remove_abandoned() == [folder]
+    assert not cluster.exists()
+
+
 def test_one_that_ends_well_leaves_nothing(tmp_path: Path) -> None:
     with temporary_folder() as folder:
         assert remove_abandoned() == []
