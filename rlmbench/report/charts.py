@@ -26,6 +26,10 @@ ACCENT = "var(--bar)"
 MEMORY_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00")
 TIME_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C8C", "#000000")
 _LANE_HEIGHT = 22
+_LANE_LABEL = 126
+"""Width that lane labels get at least, so that the time axes of several timelines begin below each other."""
+_TICKS = "max(2, min(10, width / 70))"
+"""How many labels a horizontal axis has room for, as Vega evaluates it."""
 _LATER = "rows"
 """Names the data of a chart whose rows `specification` is given."""
 
@@ -115,7 +119,9 @@ def timeline(lanes: Sequence[str], length_ms: float) -> dict[str, Any]:
         "lane:O",
         title=None,
         scale=alt.Scale(domain=list(range(len(lanes))), paddingInner=0.12, paddingOuter=0.05),
-        axis=alt.Axis(labelExpr=f"{labels}[datum.value]", ticks=False, domain=False, labelOverlap=False, labelLimit=150),
+        axis=alt.Axis(
+            labelExpr=f"{labels}[datum.value]", ticks=False, domain=False, labelOverlap=False, labelLimit=150, minExtent=_LANE_LABEL
+        ),
     )
     wide = f"(datum.end - datum.start) / {length_ms} * width > 5"  # the stroke would hide a bar that is little wider than itself
     bars = base.mark_rect(stroke=SURFACE, cornerRadius=1.5, clip=True).encode(
@@ -238,7 +244,7 @@ def memory(rows: Sequence[Row], colours: Sequence[str] = MEMORY_COLOURS) -> dict
         .encode(
             y=alt.Y("stage:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False, labelLimit=150)),
             yOffset=alt.YOffset("kind:N", sort=kinds),
-            x=alt.X("size:Q", title=unit, axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
+            x=alt.X("size:Q", title=unit, axis=alt.Axis(grid=True, tickCount=alt.ExprRef(_TICKS)), scale=alt.Scale(zero=True)),
             color=alt.Color("kind:N", sort=kinds, legend=None, scale=alt.Scale(domain=kinds, range=list(colours[: len(kinds)]))),
             tooltip=alt.Tooltip("tip:N"),
         )
@@ -270,7 +276,7 @@ def energy(rows: Sequence[Row]) -> dict[str, Any]:
                 sort=[style_of(stage).label for stage in stages],
                 axis=alt.Axis(ticks=False, domain=False, labelLimit=150),
             ),
-            x=alt.X("joules:Q", title="J", axis=alt.Axis(grid=True, tickCount=5), scale=alt.Scale(zero=True)),
+            x=alt.X("joules:Q", title="J", axis=alt.Axis(grid=True, tickCount=alt.ExprRef(_TICKS)), scale=alt.Scale(zero=True)),
             color=_stage_colours(stages),
             tooltip=alt.Tooltip("tip:N"),
         )
@@ -369,7 +375,7 @@ def _fitting() -> alt.Axis:
     """A horizontal axis with as many labels as its width has room for."""
     import altair as alt
 
-    return alt.Axis(tickCount=alt.ExprRef("max(2, min(10, width / 70))"), format=",~f")
+    return alt.Axis(tickCount=alt.ExprRef(_TICKS), format=",~f")
 
 
 def _stage_colours(stages: Sequence[str]) -> alt.Color:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -96,6 +97,10 @@ def _policy(*scripts: str) -> str:
     return f"default-src 'none'; script-src {hashes} 'unsafe-eval'; {rest}"
 
 
+_PARTS_OF_A_NAME = re.compile(r"(?<=[.:/,])(?=[^.:/,\s\d])")
+"""Where a dotted name or a path may go on in the next line; elsewhere a line would end within a word."""
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -106,6 +111,7 @@ def _environment() -> Environment:
     )
     environment.globals["marks"] = _MARKS
     environment.filters["embedded"] = lambda value: Markup(embedded(value))
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(_PARTS_OF_A_NAME.split(text))
     environment.filters["kind"] = lambda part: type(part).__name__
     return environment
 

@@ -134,8 +134,19 @@ def plain(value: float | None, reason: str | None = None) -> str:
 
 
 def ratio(value: float | None, reason: str | None = None) -> str:
-    """How many times as large."""
-    return absent(reason) if _missing(value) else f"{value:,.2f}x"
+    """How many times as large: two decimals, and three digits from ten times on."""
+    if _missing(value):
+        return absent(reason)
+    assert value is not None
+    return f"{value:,.2f}x" if abs(value) < 9.995 else f"{significant(value)}x"
+
+
+def cores(value: float | None, reason: str | None = None) -> str:
+    """Processor cores in the mean over time, to a hundredth of one."""
+    if _missing(value):
+        return absent(reason)
+    assert value is not None
+    return "<0.01" if 0 < value < 0.005 else f"{value:,.2f}"
 
 
 def when(unix_s: float | None) -> str:

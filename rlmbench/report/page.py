@@ -82,7 +82,7 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> tuple[Tile, ...]:
     no_step = sections.why(summary, "step_s", "no step was measured")
     no_rate = sections.why(summary, "throughput", "no step was measured")
     spread = (
-        f"median; {numbers.seconds(step.min)} to {numbers.seconds(step.max)}"
+        f"median; {words.unbroken(numbers.seconds(step.min))} to {words.unbroken(numbers.seconds(step.max))}"
         if step.median is not None and summary.measured_steps > 1
         else ""
     )

@@ -129,7 +129,7 @@ def idle_section(summary: RunSummary) -> Section:
         parts: tuple[Part, ...] = (Note(f"Absent: {summary.absent.get('idle', numbers.DEFAULT_REASON)}."),)
         return Section("idle", "Idle time", "Idle", intro, parts)
     rows = tuple(line(Cell(name, code=True), share, of_what) for name, share, of_what in idle_rows(summary))
-    found: list[Part] = [Table("Idle time over the measured steps, by name", columns("name", "share", "of what"), rows)]
+    found: list[Part] = [Table("Idle time over the measured steps, by name", columns("name", "share", "of what"), rows, prose=True)]
     if idle.roles:
         headings = columns("role", "#processes", "#busy, s", "role_waiting", "#bubbles a step", "#longest, s")
         lines = tuple(
@@ -139,7 +139,7 @@ def idle_section(summary: RunSummary) -> Section:
                 numbers.fixed_seconds(role.busy_s),
                 Cell(numbers.share(role.role_waiting), bar=role.role_waiting),
                 numbers.significant(role.bubbles.per_step),
-                numbers.fixed_seconds(role.bubbles.longest_s),
+                numbers.fixed_seconds(role.bubbles.longest_s) if role.bubbles.per_step else NO_READING,
             )
             for role in idle.roles
         )
@@ -289,7 +289,7 @@ def _host_parts(host: HostFigures) -> list[Part]:
     )
     cores = f"{host.cores} cores" if host.cores else "cores not known"
     rows = [
-        ("used by others", "n/a" if host.others_cpu_cores is None else f"{numbers.significant(host.others_cpu_cores)} cores, on average"),
+        ("used by others", "n/a" if host.others_cpu_cores is None else f"{numbers.cores(host.others_cpu_cores)} cores, on average"),
         (
             "load",
             "n/a"

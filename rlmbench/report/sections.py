@@ -439,7 +439,13 @@ def _native_tables(summary: RunSummary) -> list[Part]:
             )
     headings = columns("the framework's", "#mean", "ours", "#value", "#ratio", "why they differ")
     parts: list[Part] = [
-        Table("Native figures beside ours", headings, tuple(compared), why(summary, "native", "the framework logged none that compares"))
+        Table(
+            "Native figures beside ours",
+            headings,
+            tuple(compared),
+            why(summary, "native", "the framework logged none that compares"),
+            prose=True,
+        )
     ]
     if others:
         parts.append(Folded(Table("What else the framework logged", columns("key", "#mean", "#last", "#n", "note"), tuple(others))))
@@ -581,7 +587,12 @@ def ledger_section(manifest: Manifest) -> Section:
     )
     present = tuple(name for name in order if any(entry.tag == name for entry in lines))
     table = Table(
-        "Fields of the experiment", columns("field", "asked for", "fidelity", "native", "reason"), lines, "no ledger was recorded", present
+        "Fields of the experiment",
+        columns("field", "asked for", "fidelity", "native", "reason"),
+        lines,
+        "no ledger was recorded",
+        present,
+        prose=True,
     )
     intro = "How faithfully the framework honours each field of the experiment, and under which of its own keys."
     if manifest.untested:
@@ -673,13 +684,13 @@ def hooks_section(run: Run, summary: RunSummary) -> Section:
         state = (
             Cell("attached", state="ok")
             if attached == len(of_hook)
-            else Cell("in part", state="warn")
+            else Cell("in part", state="none")
             if attached
             else Cell("missing", state="none")
         )
         lines.append(line(str(name), Cell(str(target), code=True), state, f"{attached} of {len(of_hook)}", "; ".join(reasons)))
     empty = why(summary, "hooks", "no probe reported, so nothing was measured from inside")
-    table = Table("Hooks of the probe", columns("hook", "target", "state", "#processes", "why not"), tuple(lines), empty)
+    table = Table("Hooks of the probe", columns("hook", "target", "state", "#processes", "why not"), tuple(lines), empty, prose=True)
     parts: list[Part] = [table]
     facts = [
         (str(name).replace("_", " "), _fact_values(of_fact["value"]))
@@ -688,7 +699,10 @@ def hooks_section(run: Run, summary: RunSummary) -> Section:
     ]
     if facts:
         parts.append(Facts("Checked inside the run", tuple(facts)))
-    intro = "A hook that did not attach leaves its stage unmeasured: a stated gap, not a silent one."
+    intro = (
+        "A hook that attached nowhere leaves its stage unmeasured: a stated gap, not a silent one. In part: some processes never import what "
+        "it attaches to, and have nothing to measure there."
+    )
     return Section("hooks", "Hooks and checks inside the run", "Hooks", intro, tuple(parts))
 
 
@@ -736,11 +750,18 @@ def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """A mapping as names and texts; bytes in binary units."""
     rows = []
     for name, value in values.items():
-        is_size = name.endswith("_bytes") and isinstance(value, int | float)
+        is_size = name.endswith("_bytes") and (value is None or isinstance(value, int | float))
         label = name.removesuffix("_bytes") if is_size else name
-        text = numbers.size(value) if is_size else numbers.absent() if value is None else words.value_text(value)
+        text = numbers.size(value) if is_size else numbers.absent() if value is None else _short_text(value)
         rows.append((prefix + label.replace("_", " "), text))
     return rows
+
+
+def _short_text(value: Any) -> str:
+    """A value, or several with a comma; fractions to three digits, as of a load average."""
+    if isinstance(value, list) and value and all(isinstance(one, float) for one in value):
+        return ", ".join(numbers.significant(one) for one in value)
+    return words.value_text(value)
 
 
 def pretty(value: Any) -> str:

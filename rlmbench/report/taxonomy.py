@@ -51,5 +51,7 @@ def taxonomy_section(adapters: Mapping[str, Adapter]) -> Section:
         "Parallelism and techniques between models in the terms of arXiv 2608.27046, as rlmbench's adapters drive them. Run here: trained and audited on a "
         "machine of rlmbench's authors, a CPU at tiny."
     )
-    parts = (Table("How far each framework goes", heads, lines), Folded(Table("How, or why not", heads, hows)))
-    return Section("taxonomy", "What the framework could do", "Techniques", intro, parts)
+    parts = (Table("How far each framework goes", heads, lines), Folded(Table("How, or why not", heads, hows, prose=True)))
+    return Section(
+        "taxonomy", "What the frameworks could do" if len(adapters) > 1 else "What the framework could do", "Techniques", intro, parts
+    )

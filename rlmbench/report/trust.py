@@ -101,7 +101,7 @@ def _others(summary: RunSummary) -> Iterator[Check]:
     for host in summary.host:
         if host.others_cpu_cores is not None and host.cores:
             share = host.others_cpu_cores / host.cores
-            text = f"{numbers.significant(host.others_cpu_cores)} of {host.cores} cores of {host.node} were busy with others during the measured steps"
+            text = f"{numbers.cores(host.others_cpu_cores)} of {host.cores} cores of {host.node} were busy with others during the measured steps"
             yield Check("Others at work", "ok" if share <= BUSY_SHARE else "warn", text)
 
 

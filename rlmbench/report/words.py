@@ -129,6 +129,11 @@ def again_command(manifest: Manifest) -> str:
     return shlex.join(words)
 
 
+def unbroken(text: str) -> str:
+    """`text` with spaces at which no line ends, for a number and its unit or a short name."""
+    return text.replace(" ", "\u00a0")
+
+
 def value_text(value: Any) -> str:
     """A configuration value as its user would write it; empty for none."""
     if value is None:

@@ -36,6 +36,21 @@ OVERFLOWING = """[...document.querySelectorAll('main > section')].flatMap(sectio
 })"""
 """What reaches beyond its chapter, and would be cut off there; tables scroll."""
 
+HIDDEN_SENTENCES = """[...document.querySelectorAll('.scroll')].flatMap(box => {
+  const edge = box.getBoundingClientRect().right;
+  return [...box.querySelectorAll('td.long')].filter(cell => cell.offsetParent && cell.getBoundingClientRect().left >= edge)
+    .map(cell => box.ariaLabel + ': ' + cell.textContent.slice(0, 40));
+})"""
+"""Sentences of tables beyond the edge: they make lines high, and all that is seen of that is blank."""
+WIDEST_CHART = "Math.max(...[...document.querySelectorAll('.drawing svg')].map(svg => svg.viewBox.baseVal.width))"
+SHRUNK = """[...document.querySelectorAll('.drawing svg')].flatMap(svg => {
+  const shown = svg.getBoundingClientRect(), drawn = svg.viewBox.baseVal, place = svg.closest('.drawing');
+  const small = shown.width < 0.95 * drawn.width || shown.width < 0.95 * place.clientWidth;
+  const blank = place.clientHeight > 1.05 * shown.width * drawn.height / drawn.width;
+  return small || blank ? [place.dataset.spec + ': ' + drawn.width + ' drawn, ' + shown.width + ' shown, of ' + place.clientWidth] : [];
+})"""
+"""Charts that are shown smaller than they were drawn, letters too, or with blank paper around them."""
+
 
 @dataclass
 class Opened:

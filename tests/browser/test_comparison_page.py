@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import synthetic_run
 from altered_records import OF_VERL, Records, repeated
-from opened import COLLIDING_LABELS, CUT_LABELS, OVERFLOWING, UNDRAWN
+from opened import COLLIDING_LABELS, CUT_LABELS, HIDDEN_SENTENCES, OVERFLOWING, SHRUNK, UNDRAWN, WIDEST_CHART
 
 from rlmbench.comparison import Evidence, compare_groups, ordered
 from rlmbench.comparison.figures import Comparison
@@ -185,3 +185,32 @@ def test_it_prints_black_on_white_with_its_bars(open_page, made) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.querySelector('.extent')).printColorAdjust") == "exact"
     assert not page.locator("nav").is_visible() and not page.locator("#download").is_visible()
+
+
+def test_charts_are_drawn_as_wide_as_paper_and_nothing_dead_is_printed(open_page, made) -> None:
+    """A chart of a wide window would be made smaller with its letters. A4 without margins is 718 pixels wide."""
+    page = open_page(made["large"][0]).page
+    assert page.evaluate(WIDEST_CHART) > 718
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(f"{WIDEST_CHART} <= 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    assert page.evaluate(CUT_LABELS) == [] and page.evaluate(COLLIDING_LABELS) == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function(f"{WIDEST_CHART} > 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    page.emulate_media(media="print")
+    assert page.locator("details:not([open])").filter(visible=True).count() == 0
+    assert not page.locator("#data-section").is_visible()
+
+
+def test_no_sentence_of_a_table_is_out_of_sight_on_a_phone(open_page, made) -> None:
+    page = open_page(made["large"][0], 380).page
+    assert page.evaluate(HIDDEN_SENTENCES) == []
+
+
+def test_timelines_begin_below_each_other(open_page, made) -> None:
+    """One time axis for all is read by eye only where their zeros stand in one line."""
+    page = open_page(made["large"][0]).page
+    zeros = page.evaluate(
+        "[...document.querySelectorAll('[data-spec^=chart-timeline] svg')].map(svg => "
+        "[...svg.querySelectorAll('text')].find(text => text.textContent === '0').getBoundingClientRect().left)"
+    )
+    assert len(zeros) == 3 and max(zeros) - min(zeros) <= 2

@@ -241,7 +241,7 @@ def _role_lines(member: Member) -> list[Line]:
             numbers.fixed_seconds(role.busy_s),
             Cell(numbers.share(role.role_waiting), bar=role.role_waiting),
             numbers.significant(role.bubbles.per_step),
-            numbers.fixed_seconds(role.bubbles.longest_s),
+            numbers.fixed_seconds(role.bubbles.longest_s) if role.bubbles.per_step else "–",
         )
         for role in (idle.roles if idle else ())
     ]
@@ -297,7 +297,7 @@ def throughput_section(members: Sequence[Member]) -> Section:
         )
         for name, definition, figure in RATES
     )
-    ours = Table("Ours: means over runs, per second", (*heads("what", shown), Column("definition")), lines)
+    ours = Table("Ours: means over runs, per second", (*heads("what", shown), Column("definition")), lines, prose=True)
     native = [row for member in shown for row in _native_lines(member)]
     headings = columns("", "the framework's", "#mean", "ours", "#value", "#ratio", "why they differ")
     intro = (
@@ -309,6 +309,7 @@ def throughput_section(members: Sequence[Member]) -> Section:
         headings,
         tuple(native),
         "no framework logged one that compares",
+        prose=True,
     )
     return section(
         "throughput",
@@ -410,7 +411,7 @@ def _tokens_table(shown: Sequence[Member]) -> Table:
     stages = in_order({name for member in shown for name, stage in member.figures.stages.items() if stage.computed_tokens})
     lines = tuple(line(sections.stage_cell(stage), *[_tokens(member, stage) for member in shown]) for stage in stages)
     return Table(
-        "Computed tokens of a step, and the valid ones among them", heads("stage", shown), lines, "no stage counted the tokens it processed"
+        "Tokens of a step: computed / valid (share of padding)", heads("stage", shown), lines, "no stage counted the tokens it processed"
     )
 
 
@@ -421,7 +422,7 @@ def _tokens(member: Member, name: str) -> str:
     if stage.valid_tokens is None:
         return numbers.count(round(stage.computed_tokens))
     valid = numbers.count(round(stage.valid_tokens))
-    return f"{numbers.count(round(stage.computed_tokens))} for {valid} ({numbers.share(1 - stage.valid_tokens / stage.computed_tokens)} padding)"
+    return f"{numbers.count(round(stage.computed_tokens))} / {valid} ({numbers.share(1 - stage.valid_tokens / stage.computed_tokens)})"
 
 
 def _audit_table(members: Sequence[Member]) -> Table:

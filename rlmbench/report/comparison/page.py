@@ -15,7 +15,7 @@ from rlmbench.report.glossary import COMPARISON_GLOSSARY
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Check, Download, Section, Share, State
 from rlmbench.report.taxonomy import taxonomy_sections
-from rlmbench.report.words import CPU_LABEL, listed, overlaps
+from rlmbench.report.words import CPU_LABEL, listed, overlaps, unbroken
 
 STATES: dict[Verdict, State] = {"comparable": "ok", "comparable with reservations": "warn", "not comparable": "bad"}
 MOST_RANKS = 8
@@ -45,7 +45,7 @@ def comparison_page(comparison: Comparison, groups: Sequence[Group]) -> Comparis
         ranks_note=_ranks_note(comparison),
         told=told[:MOST_TOLD],
         told_note=_more(len(told), MOST_TOLD, "statements about pairs"),
-        checks=checks[:MOST_REASONS],
+        checks=(*_audits(members, checks), *checks[:MOST_REASONS]),
         checks_note=_more(len(words.shared_reasons(comparison)), min(len(checks), MOST_REASONS), "reasons"),
         bars=_bars(members),
         legend=_legend(members),
@@ -111,7 +111,7 @@ def _title(comparison: Comparison) -> str:
 
 def _unbroken(name: str) -> str:
     """A short name keeps its version on its line."""
-    return name.replace(" ", "\u00a0") if len(name) <= SHORT_TITLE else name
+    return unbroken(name) if len(name) <= SHORT_TITLE else name
 
 
 def _suites(comparison: Comparison) -> list[str]:
@@ -193,12 +193,29 @@ def _ranks_note(comparison: Comparison) -> str:
 
 
 def _told(comparison: Comparison) -> tuple[Told, ...]:
-    """Each pair's speed, and its verdict where that is not the one in the badge of the page's head."""
+    """Each pair's speed, and its verdict where that is not the one in the badge of the page's head. Where no pair has enough runs, lead and reasons
+    have said it, and the table of every pair has the ratios."""
+    if all(pair.speed and pair.speed.verdict == "too few runs" for pair in comparison.pairs):
+        return ()
     said = sorted(words.verdicts(comparison), key=lambda one: one[1] == "not comparable")
     apart = len({verdict for _, verdict, _ in said}) > 1
     return tuple(
-        Told(words.few(pairs), STATES[verdict], verdict if apart else "", speed[:1].upper() + speed[1:]) for pairs, verdict, speed in said
+        Told(verdicts.pairs_text(pairs), STATES[verdict], verdict if apart else "", speed[:1].upper() + speed[1:])
+        for pairs, verdict, speed in said
     )
+
+
+def _audits(members: Sequence[Member], reasons: Sequence[Check]) -> tuple[Check, ...]:
+    """What speaks for the figures before what speaks against them: that the planned work reached the loss."""
+    runs = [run for member in members for run in member.ok]
+    if not runs or any(check.state == "ok" for check in reasons):  # that nothing speaks against them says it too
+        return ()
+    passed = sum(run.summary.audit is not None and run.summary.audit.ok for run in runs)
+    if passed < len(runs):
+        return (Check("audits", "warn", f"passed in {passed} of {len(runs)} runs that ended well"),)
+    well = " that ended well" if len(runs) < sum(len(member.runs) for member in members) else ""
+    which = f"all {passed:,} runs{well}" if passed > 1 else "the one run"
+    return (Check("audits", "ok", f"in {which} what reached the loss is what was planned"),)
 
 
 def _checks(comparison: Comparison) -> tuple[Check, ...]:
@@ -218,7 +235,7 @@ def _check(told: Sequence[tuple[str, Reason]], comparison: Comparison) -> Check:
     state: State = "bad" if reason.severity == "prevents" else "warn"
     names = list(dict.fromkeys(name for pairs, _ in told for name in pairs.split(", ")))
     several = len(comparison.pairs) > 1
-    where = "all pairs" if len(names) == len(comparison.pairs) and len(names) > 2 else words.few(", ".join(names))
+    where = "all pairs" if len(names) == len(comparison.pairs) and len(names) > 2 else verdicts.pairs_text(", ".join(names))
     return Check(where if several else "", state, f"{reason.sentence}{more}")
 
 

@@ -20,11 +20,11 @@ OF_CONFIGURATION: tuple[tuple[str, str, Form, Callable[[Configuration], float | 
     ("device memory", "highest of any device in a measured step, by the device", numbers.size, lambda one: one.device_peak_bytes),
     (
         "host memory",
-        "highest of any node in a measured step: all processes, shared pages counted once",
+        "highest of any node in a measured step: all processes, shared pages counted once; read rarely, so some runs have none",
         numbers.size,
         lambda one: one.host_pss_peak_bytes,
     ),
-    ("used by others", "cores kept busy by what was not part of the run", numbers.significant, lambda one: one.others_cpu_cores),
+    ("used by others", "cores kept busy by what was not part of the run", numbers.cores, lambda one: one.others_cpu_cores),
 )
 """Name, definition, how it is written, and the figure."""
 OF_STAGE: tuple[tuple[str, Form, Callable[[StageFigures], float | None]], ...] = (
@@ -73,7 +73,7 @@ def resources_section(members: Sequence[Member]) -> Section:
     parts: list[Part] = [Note(text) for text in (left_out_note(members),) if text]
     if lines:
         heads = (Column("what"), *(Column(member.key, True) for member in shown), Column("definition"))
-        parts.append(Table("Hosts and devices: means over runs, or their highest", heads, tuple(lines)))
+        parts.append(Table("Hosts and devices: means over runs, or their highest", heads, tuple(lines), prose=True))
     for title, form, of_stage in OF_STAGE:
         rows = _stage_lines(shown, form, of_stage)
         if rows:

@@ -8,6 +8,7 @@ from rlmbench.comparison.figures import Comparison, Pair, Verdict
 from rlmbench.report import numbers
 from rlmbench.report.comparison import words
 from rlmbench.report.parts import Cell, Folded, Line, Note, Part, Section, State, Table, columns, line
+from rlmbench.report.words import unbroken
 
 MANY = 15
 """Lines from which on a table is folded."""
@@ -33,6 +34,11 @@ def verdicts_section(comparison: Comparison, shown_above: int) -> Section:
         "can give is looked at first."
     )
     return Section("verdicts", "May they be compared, and who is faster?", "Verdicts", intro, tuple(parts))
+
+
+def pairs_text(pairs: str) -> str:
+    """``A v B, A v C``, where a line may end between two pairs only."""
+    return words.few(pairs).replace(" v ", unbroken(" v "))
 
 
 def folded_if_long(table: Table) -> Part:
@@ -72,7 +78,7 @@ def _pair_line(pair: Pair) -> Line:
 def _reasons_table(comparison: Comparison) -> Table:
     lines = tuple(
         line(
-            words.few(pairs),
+            pairs_text(pairs),
             Cell("prevents it", state="bad") if reason.severity == "prevents" else Cell("reservation", state="warn"),
             reason.sentence,
             Cell(reason.kind, code=True),

@@ -29,9 +29,11 @@
     loader: { load: refuse, sanitize: refuse, http: refuse, file: refuse },
   };
 
+  const views = new Map();
   const draw = async (place) => {
     const id = place.dataset.spec;
     const { view } = await vegaEmbed(place, read(id), options);
+    views.set(place, view);
     const chooser = document.getElementById(id + "-choice");
     if (!chooser) return;
     const choices = read(id + "-rows");
@@ -61,6 +63,17 @@
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });
   }
+
+  // Charts are drawn again as wide as they will be on paper: made smaller with their letters, they could not be read.
+  const redraw = () => { for (const [place, view] of views) view.width(place.clientWidth).runAsync(); };
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("paper");
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("paper");
+    redraw();
+  });
 
   const drawings = [...document.querySelectorAll(".drawing")];
   Promise.all(drawings.map(draw)).then(() => { document.documentElement.dataset.ready = "true"; });

@@ -100,6 +100,22 @@ def three_digits(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
+def test_what_speaks_for_the_figures_stands_before_what_speaks_against_them(records, tmp_path) -> None:
+    """Two runs each are too few: the lead and the reasons say so, once."""
+    unproven = records.plain()
+    unproven = dataclasses.replace(unproven, summary=unproven.summary.model_copy(update={"audit": None}))
+    few = [*repeated(records.plain(), 2, speed=1.5), *repeated(records.plain("verl"), 2)]
+    older = records.altered(environment={**TRL, "packages": {**TRL["packages"], "trl": "1.15.0"}})
+    _, page = page_of([*few, *repeated(older, 2)], tmp_path)
+    trust = page.text.split("Can I trust it?")[1].split("Where does a step's time go?")[0]
+    assert trust.lstrip(" ✓").startswith("audits: in all 6 runs what reached the loss is what was planned")
+    assert "few runs" in trust and "so far" not in trust
+    _, page = page_of([*few, *repeated(unproven, 1)], tmp_path)
+    assert "audits: passed in 4 of 5 runs that ended well" in page.text
+    _, page = page_of([records.plain()], tmp_path)
+    assert "audits: in the one run what reached the loss is what was planned" in page.text
+
+
 def test_the_page_shows_the_numbers_of_the_comparison(three) -> None:
     """Written by hand here from the figures object, not by the words module."""
     compared, page = three
@@ -112,7 +128,7 @@ def test_the_page_shows_the_numbers_of_the_comparison(three) -> None:
             if stage.seconds >= 0.0005:
                 assert f"{stage.seconds:.3f} ({stage.share:.1%})" in page.text
             if stage.computed_tokens:
-                assert f"{stage.computed_tokens:,.0f} for {stage.valid_tokens:,.0f}" in page.text
+                assert f"{stage.computed_tokens:,.0f} / {stage.valid_tokens:,.0f} (" in page.text
     for pair in compared.pairs:
         speed = pair.speed
         said = f"{speed.ratio:.2f}x the tokens/s of {pair.b} (95% interval {speed.low:.2f}x to {speed.high:.2f}x, p {speed.p:.2g}"

@@ -50,6 +50,16 @@ def test_sizes_are_in_binary_units(value: float, text: str) -> None:
     assert numbers.size(value) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(0.987, "0.99x"), (9.994, "9.99x"), (9.996, "10.0x"), (315.94, "316x"), (12345.6, "12,346x")])
+def test_a_ratio_has_three_digits_from_ten_on(value: float, text: str) -> None:
+    assert numbers.ratio(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0.00"), (0.0049, "<0.01"), (0.0488, "0.05"), (0.154, "0.15"), (12.345, "12.35")])
+def test_cores_are_told_to_a_hundredth(value: float, text: str) -> None:
+    assert numbers.cores(value) == text
+
+
 def test_sizes_beside_each_other_have_one_unit() -> None:
     mib = 1024**2
     written = numbers.sizes([652 * mib, None, 6 * 1024 * mib])
@@ -74,7 +84,8 @@ def test_a_plain_number(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [numbers.seconds, numbers.fixed_seconds, numbers.share, numbers.count, numbers.size, numbers.plain, numbers.ratio]
+    "form",
+    [numbers.seconds, numbers.fixed_seconds, numbers.share, numbers.count, numbers.size, numbers.plain, numbers.ratio, numbers.cores],
 )
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_what_is_absent_says_so_and_is_never_zero(form, value: float | None) -> None:
