@@ -217,9 +217,10 @@ def texts_of(name: str, data: bytes) -> Iterable[str]:
     """Every text in a published file, as it is read."""
     if not name.endswith(".parquet"):
         return _strings(json.loads(data))
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(data))
+    table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     return (text for column in table.columns for text in column.unique().to_pylist() if isinstance(text, str))
 
 

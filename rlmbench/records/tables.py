@@ -182,18 +182,21 @@ def _read_parquet(run_dir: Path, name: str) -> pd.DataFrame | None:
     if table is None:
         return None
     exact = None if b"pandas" in (table.schema.metadata or {}) else _EXACT.get  # else integers beside nulls would become floats
-    return table.to_pandas(types_mapper=exact).astype({column: kind.dtype for column, kind in COLUMNS[name].items()})
+    return table.to_pandas(types_mapper=exact, use_threads=False).astype({column: kind.dtype for column, kind in COLUMNS[name].items()})
 
 
 def _parquet(run_dir: Path, name: str) -> pa.Table | None:
     """The table as it lies on disk, or None when the file is missing, or when it is damaged or of another schema and can be derived again.
+
+    It is read without Arrow's threads: a command that ended soon after was now and then aborted by one of them ("terminate called without an
+    active exception", exit code 134; apache/arrow#34314), and tables are too small for them to save time.
 
     Raises:
         UserError: it cannot be used, and there are no events to derive it from: taken for empty, it would change what the run says.
     """
     path = run_dir / f"{name}.parquet"
     try:
-        table = pq.ParquetFile(io.BytesIO(path.read_bytes())).read()
+        table = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(use_threads=False)
     except FileNotFoundError:
         return None
     except (OSError, pa.ArrowException):
