@@ -98,6 +98,8 @@ def compare(
         newer = _found(against, results, campaign, since)
         comparison.check_apart(found, newer)
         compared = comparison.compare_against(_evidence(found), _evidence(newer), least)
+        if not compared.pairs and fail_on is None:
+            raise UserError(f"--against: {compared.alone[-1].sentence}; run it, too")
     else:
         compared = comparison.compare(_evidence(found), least, baseline)
     if fail_on is not None:
@@ -154,12 +156,14 @@ def _evidence(found: list[Run]) -> list[Evidence]:
 
 def _strict(compared: Comparison) -> int:
     """The exit code of --strict; why goes to standard error."""
+    from rlmbench.report.comparison.words import nothing_to_compare
+
     if compared.worst not in (None, "not comparable"):
         return EXIT_OK
     refused = [pair for pair in compared.pairs if pair.verdict == "not comparable"]
     told = [f"{pair.a} v {pair.b} is not comparable: {pair.reasons[0].sentence}" for pair in refused]
     print(
-        "\n".join(f"--strict: {as_line(line)}" for line in told or ["there is only one configuration, so nothing was compared"]),
+        "\n".join(f"--strict: {as_line(line)}" for line in told or [nothing_to_compare(compared)]),
         file=sys.stderr,
     )
     return EXIT_NOT_COMPARABLE
@@ -167,11 +171,13 @@ def _strict(compared: Comparison) -> int:
 
 def _gate(compared: Comparison) -> int:
     """The exit code of --fail-on; what it is about goes to standard error."""
+    from rlmbench.report.comparison.words import nothing_to_compare
+
     if compared.gate is None or compared.gate.outcome == "passed":
         return EXIT_OK
     told = [pair.sentence for pair in compared.gate.pairs if pair.outcome != "passed"]
     told += [f"{one.sentence}; run it, too, or accept it with --allow-missing" for one in compared.gate.missing]
-    print("\n".join(f"--fail-on: {as_line(line)}" for line in told or ["there is nothing beside the baseline"]), file=sys.stderr)
+    print("\n".join(f"--fail-on: {as_line(line)}" for line in told or [nothing_to_compare(compared)]), file=sys.stderr)
     return EXIT_SLOWER if compared.gate.outcome == "slower" else EXIT_NOT_COMPARABLE
 
 

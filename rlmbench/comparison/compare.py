@@ -70,7 +70,7 @@ def compare_against(baseline: Iterable[Evidence], new: Iterable[Evidence], minim
     there are several. A pair's `a` is the new one, so that "slower" says that the new one is. What only one side has is told (`alone`).
 
     Raises:
-        UserError: one of `new` has several counterparts, or none has any.
+        UserError: one of `new` has several counterparts.
     """
     sides = [ordered(baseline), ordered(new)]
     groups = [*sides[0], *sides[1]]
@@ -79,8 +79,6 @@ def compare_against(baseline: Iterable[Evidence], new: Iterable[Evidence], minim
     before, after = members[: len(sides[0])], members[len(sides[0]) :]
     found = [(one, _counterpart(one, before)) for one in after]
     pairs = [(one, other) for one, other in found if other is not None]
-    if not pairs:
-        raise UserError(f"--against: {_what(after[0])} has no counterpart in the baseline; run the suite with it, too")
     alone = [_vanished(one, after) for one in before if not any(other is one for _, other in pairs)]
     alone += [_only_new(one) for one, other in found if other is None]
     return _comparison([one[1] for one in members], pairs, minimum_effect, baseline=[one[1].key for one in before], alone=alone)

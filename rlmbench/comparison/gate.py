@@ -24,7 +24,8 @@ def parse_fail_on(text: str) -> float | None:
         return None
     share = float(found.group(1)) / (100 if found.group(2) else 1)
     if not 0 <= share < 1:
-        raise UserError(f"--fail-on {text}: the share must be below 100%; did you mean slower:{found.group(1)}%?")
+        meant = f"; did you mean slower:{found.group(1)}%?" if not found.group(2) and share < 100 else ", such as slower:5%"
+        raise UserError(f"--fail-on {text}: the share must be below 100%{meant}")
     return share
 
 

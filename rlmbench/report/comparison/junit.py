@@ -27,6 +27,8 @@ def junit(comparison: Comparison) -> bytes:
         _gate(suite, judged, comparison)
     for alone in comparison.alone if comparison.gate else ():
         _alone(suite, alone, comparison)
+    if comparison.gate and not comparison.gate.pairs and not comparison.gate.missing:
+        _nothing_judged(suite, comparison)
     for one in comparison.configurations:
         for run in one.runs:
             _run(suite, run, one)
@@ -67,6 +69,12 @@ def _alone(suite: Xml.Element, alone: Alone, comparison: Comparison) -> None:
         Xml.SubElement(case, "failure", type="missing", message=_clean(alone.sentence))
     else:
         Xml.SubElement(case, "system-out").text = _clean(alone.sentence)
+
+
+def _nothing_judged(suite: Xml.Element, comparison: Comparison) -> None:
+    """A gate before which nothing stood has not passed."""
+    case = Xml.SubElement(suite, "testcase", classname="not slower", name="any configuration")
+    Xml.SubElement(case, "failure", type="not judged", message=words.nothing_to_compare(comparison))
 
 
 def _run(suite: Xml.Element, run: RunFigures, configuration: Configuration) -> None:

@@ -416,6 +416,12 @@ def left_out(comparison: Comparison) -> str | None:
 
 
 def nothing_to_compare(comparison: Comparison) -> str:
+    """Why there is no pair."""
+    configurations = len(comparison.configurations)
+    if comparison.baseline:
+        return "nothing stands beside the baseline: there is nothing to compare it with"
+    if configurations > 1:
+        return f"no two of the {configurations} configurations are of one suite and scale: there is nothing to compare"
     runs = sum(len(one.runs) for one in comparison.configurations)
     if runs == 1:
         return "one run alone: there is nothing to compare it with"

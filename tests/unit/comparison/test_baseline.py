@@ -143,8 +143,33 @@ def test_each_has_its_own_counterpart(records):
     compared = compare_against(before, after)
     frameworks = [tuple(compared.configuration(key).framework for key in (pair.a, pair.b)) for pair in compared.pairs]
     assert frameworks == [("verl", "verl"), ("trl", "trl")]
-    with pytest.raises(UserError, match="verl with gsm8k_grpo at tiny has no counterpart"):
-        compare_against(repeated(records.plain(), 2), repeated(records.plain("verl"), 2))
+
+
+def test_nothing_in_common_fails_the_gate_even_where_missing_is_allowed(records):
+    compared = compare_against(repeated(records.plain(), 2), repeated(records.plain("verl"), 2))
+    assert [one.sentence for one in compared.alone] == [
+        "A (TRL 1.16.0, baseline) has vanished: no new run is of trl with gsm8k_grpo at tiny",
+        "B (verl 0.9.1, new) has no counterpart: no run of the baseline is of verl with gsm8k_grpo at tiny",
+    ]
+    for allow_missing, outcome, failed in ((False, "missing", 2), (True, "not judged", 1)):
+        judged = gated(compared, allow_missing=allow_missing)
+        root = ElementTree.fromstring(junit(judged))
+        assert (judged.gate.outcome, len(root.findall(".//testcase[@classname='not slower']/failure"))) == (outcome, failed)
+        for text in (words.one_line(judged), markdown(judged), told(judged)):
+            assert "nothing stands beside the baseline" in text and "of one configuration" not in text
+
+
+def test_a_gate_with_the_baseline_alone_fails_in_junit_too(records):
+    compared = gated(compare(repeated(records.plain(), 4), baseline="trl"))
+    (failure,) = ElementTree.fromstring(junit(compared)).findall(".//failure")
+    assert (compared.gate.outcome, failure.get("type")) == ("not judged", "not judged")
+    assert failure.get("message") == "nothing stands beside the baseline: there is nothing to compare it with"
+
+
+def test_one_configuration_of_each_of_three_suites_is_not_told_as_one(records):
+    others = [records.altered(suite=suite) for suite in ("gsm8k_ppo", "gsm8k_rloo")]
+    compared = compare([records.plain(), *others])
+    assert words.nothing_to_compare(compared) == "no two of the 3 configurations are of one suite and scale: there is nothing to compare"
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +279,20 @@ def test_the_share(text, share):
 def test_a_share_that_is_none(text):
     with pytest.raises(UserError, match="--fail-on"):
         parse_fail_on(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("slower:5", "; did you mean slower:5%?"),
+        ("slower:200%", ", such as slower:5%"),
+        ("slower:100", ", such as slower:5%"),
+    ],
+)
+def test_no_share_is_proposed_that_would_be_refused_again(text, fix):
+    with pytest.raises(UserError) as refused:
+        parse_fail_on(text)
+    assert str(refused.value) == f"--fail-on {text}: the share must be below 100%{fix}"
 
 
 def test_formats_tell_the_gate(records):

@@ -143,6 +143,17 @@ def test_strict_fails_on_what_may_not_be_compared(command):
     assert command(".", "--results", "results", "--strict")[0] == 2
 
 
+def test_nothing_on_both_sides_is_wrong_usage_without_a_gate_and_not_judged_with_one(command):
+    sides = ("2026-0-trl", "--against", "2026-1-verl")
+    code, out, err = command(*sides)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith("error: --against: B (verl") and err.endswith("at tiny; run it, too\n")
+    code, out, err = command(*sides, "--fail-on", "slower", "--line")
+    assert (code, out.count("\n"), err.count("\n")) == (4, 1, 2) and "has vanished" in err and "has no counterpart" in err
+    code, _, err = command(*sides, "--fail-on", "slower", "--allow-missing", "--line")
+    assert (code, err) == (4, "--fail-on: nothing stands beside the baseline: there is nothing to compare it with\n")
+
+
 def test_markdown_and_junit(command, tmp_path):
     path = tmp_path / "new" / "compare.xml"
     code, out, _ = command("gsm8k_grpo", "--markdown", "--junit", str(path))
