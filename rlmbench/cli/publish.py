@@ -36,8 +36,8 @@ def publish(
     """Copy records for others to read: figures, tables, plan and manifest, without what names this machine or its user.
 
     Paths, host and user names, addresses and secrets become placeholders such as <run> and <host>; raw logs and the texts of prompts
-    are left out. rlmbench reads the copies as it reads records, and they compare equal to them. A run that is damaged is named and left
-    out, and the exit code is then 1.
+    are left out. rlmbench reads the copies as it reads records, and they compare equal to them. A run or campaign that is damaged is
+    named and left out, and the exit code is then 1.
 
     \b
     rlmbench publish latest -o results/reference
@@ -72,10 +72,13 @@ def publish(
     try:
         written = _those_good(known, write, problems)
         if not written:
-            raise problems[0] if problems else UserError("nothing to publish: no run there has ended")
+            raise UserError("\nerror: ".join(map(str, problems)) or "nothing to publish: no run there has ended")
         for planned, suite in dict.fromkeys((_campaign(run.path, run.manifest.campaign_id), run.manifest.suite) for run in written):
             if planned is not None:
-                publish_campaign(planned, scrubber, output, suite)
+                try:
+                    publish_campaign(planned, scrubber, output, suite)
+                except UserError as error:
+                    problems.append(error)
     except OSError as error:
         raise UserError(f"cannot write to {output}: {error.strerror}; choose another place with --output") from None
     total = sum(one.size_bytes for one in done)

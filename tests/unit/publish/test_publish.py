@@ -281,6 +281,29 @@ def test_a_damaged_run_is_left_out_and_the_others_are_published(with_damage, tmp
     assert str(path) in capsys.readouterr().err
 
 
+def test_where_all_are_damaged_each_is_named(with_damage, tmp_path, capsys):
+    damaged = sorted(with_damage.glob("gsm8k_grpo/*/manifest.json"))
+    for path in damaged:
+        path.write_text("{")
+    assert main(["publish", "gsm8k_grpo", "--results", str(with_damage), "-o", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(damaged) == 2
+    assert all(line.startswith(f"error: {path}: ") for line, path in zip(told, damaged, strict=True))
+
+
+def test_a_damaged_campaign_is_left_out_and_its_runs_are_published(with_damage, tmp_path, capsys):
+    for path in with_damage.glob("gsm8k_grpo/*/manifest.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "campaign_id": "20261130-120000-000"}))
+    campaign = with_damage / "gsm8k_grpo" / "campaigns" / "20261130-120000-000.json"
+    campaign.parent.mkdir()
+    campaign.write_text("{")
+    assert main(["publish", "gsm8k_grpo", "--results", str(with_damage), "-o", str(tmp_path / "out"), "--json"]) == 1
+    told = capsys.readouterr()
+    (left_out,) = json.loads(told.out.splitlines()[-1])["left_out"]
+    assert told.err == f"left out: {left_out}\n" and left_out.startswith(f"{campaign}: damaged campaign")
+    assert sorted(path.name for path in (tmp_path / "out" / "gsm8k_grpo").iterdir()) == ["one", "two"]
+
+
 def test_a_damaged_table_of_a_published_run_is_not_taken_for_empty(published, tmp_path):
     """It has no events to be derived from again. A table that is not there had no rows."""
     shutil.copytree(published.path, tmp_path / "copy")
