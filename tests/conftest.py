@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
-
-# jsonschema (of Altair, and of tests) builds a grammar of IRIs for more than a second at import where this is installed, and something
-# below holistictraceanalysis brings it. No test asks for a format to be checked.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 HERE = Path(__file__).parent
 MARKS = ("unit", "faults", "frameworks", "browser", "cluster", "gpu")
