@@ -99,6 +99,8 @@ def _policy(*scripts: str) -> str:
 
 _PARTS_OF_A_NAME = re.compile(r"(?<=[.:/,])(?=[^.:/,\s\d])")
 """Where a dotted name or a path may go on in the next line; elsewhere a line would end within a word."""
+_ONE_LINE = 36
+"""Characters of a name that a column has room for."""
 
 
 @lru_cache(maxsize=1)
@@ -111,7 +113,7 @@ def _environment() -> Environment:
     )
     environment.globals["marks"] = _MARKS
     environment.filters["embedded"] = lambda value: Markup(embedded(value))
-    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(_PARTS_OF_A_NAME.split(text))
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(_PARTS_OF_A_NAME.split(text)) if len(text) > _ONE_LINE else text
     environment.filters["kind"] = lambda part: type(part).__name__
     return environment
 

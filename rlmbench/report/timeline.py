@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST_SPANS = 1200
 """Spans drawn per step; the shortest ones are left out, and the page says so."""
 MOST_THREADS = 12
-"""Threads drawn; the driver's come first."""
+"""Threads drawn: the driver's, and of the others those that do something in most of the steps."""
 
 Thread = tuple[str, int]
 
@@ -47,7 +47,9 @@ def lay_out(
     """The spans that touch `windows`, cut at their boundaries. `offsets_ns` moves each process to the driver's clock."""
     found = {window.step: _by_thread(spans, window, offsets_ns, driver) for window in windows}
     threads = sorted({thread for of_step in found.values() for thread in of_step}, key=lambda thread: _order(thread, driver))
-    shown = threads[:MOST_THREADS]
+    steps_of = {thread: sum(thread in of_step for of_step in found.values()) for thread in threads}
+    first_choice = sorted(threads, key=lambda thread: (thread[0] != driver, -steps_of[thread]))
+    shown = [thread for thread in threads if thread in first_choice[:MOST_THREADS]]
     nested = {step: {thread: list(_nested(of_step[thread])) for thread in shown if thread in of_step} for step, of_step in found.items()}
     depths = {
         thread: 1 + max((depth for of_step in nested.values() for depth, _ in of_step.get(thread, ())), default=0) for thread in shown

@@ -523,14 +523,20 @@ def _sanity_table(shown: Sequence[Member]) -> Table:
     lines = [
         line("optimizer changed the weights", *[_weights(member) for member in shown]),
         line("rollout engine has the trainer's weights", *[_sync(member) for member in shown]),
-        line("mean reward", *[numbers.plain(member.mean(_reward), "none recorded") for member in shown]),
-        line("gradient norm", *[numbers.plain(member.mean(_norm), "none recorded") for member in shown]),
+        line("mean reward", *[_four_digits(member.mean(_reward), "none recorded") for member in shown]),
+        line("gradient norm", *[_four_digits(member.mean(_norm), "none recorded") for member in shown]),
     ]
     for figure in ("kl", "clip_fraction", "entropy", "staleness"):
         if any(figure in run.summary.learning.native for member in shown for run in member.ok):
-            cells = [numbers.plain(member.mean(_native(figure)), "not logged") for member in shown]
+            cells = [_four_digits(member.mean(_native(figure)), "not logged") for member in shown]
             lines.append(line(f"{sections.LEARNING[figure]} (as logged)", *cells))
     return Table("Over all runs: checks, and means of the measured steps", heads("what", shown, number=False), tuple(lines), prose=True)
+
+
+def _four_digits(value: float | None, reason: str) -> str:
+    """A number that stands beside others: like them with four digits, zeros at its end too."""
+    ordinary = value is not None and 1e-3 <= abs(value) < 1e7
+    return numbers.significant(value, 4) if ordinary and value is not None else numbers.plain(value, reason)
 
 
 def _weights(member: Member) -> Cell:

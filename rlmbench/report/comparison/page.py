@@ -163,7 +163,7 @@ def _rank(one: Configuration, comparison: Comparison) -> Rank:
     cells = dict(zip(words.HEADLINE, words.headline(one, comparison), strict=True))
     return Rank(
         key=one.key,
-        name=words.short(one.name),
+        name=_unbroken(words.short(one.name)),
         note=words.NO_RUN if not one.runs_ok else "",
         cells=tuple((head, cells[head]) for head in ("tok/s", "95% interval", "step s", "runs", "spread", "peak memory")),
         extent=_extent(one, _top(comparison)),

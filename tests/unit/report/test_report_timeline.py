@@ -55,6 +55,21 @@ def test_the_shortest_spans_and_the_last_threads_are_left_out_and_counted(monkey
     assert drawn.threads_left_out == 1
 
 
+def test_a_thread_of_the_warm_up_alone_gives_way_to_one_of_every_step(monkeypatch) -> None:
+    """Thread 1 of b works in step 1 only, thread 2 in both: a line for thread 1 would be empty in step 2."""
+    monkeypatch.setattr(timeline, "MOST_THREADS", 2)
+    spans = _spans(
+        ("a", 1, "generation", None, "generate", 100, 300),
+        ("b", 1, "startup", None, "import", 110, 120),
+        ("b", 2, "generation", None, "early", 120, 130),
+        ("b", 2, "generation", None, "late", 220, 230),
+    )
+    drawn = lay_out(spans, PROCESSES, [Window(1, 100 * MS, 200 * MS), Window(2, 200 * MS, 300 * MS)], {}, "a")
+    assert drawn.lanes == ("rank 0 · driver", "rank 1 · worker")
+    assert [bar.name for step in (1, 2) for bar in drawn.steps[step] if bar.lane == 1] == ["early", "late"]
+    assert drawn.threads_left_out == 1
+
+
 def test_what_the_driver_only_awaits_is_drawn_as_the_wait_that_it_is() -> None:
     """A poll from 10 to 90 ms for samples that another process generates from 20 to 50: it waits for 10 and for 40 ms."""
     spans = _spans(("a", 1, "generation", None, "poll", 10, 90), ("b", 7, "generation", None, "decode", 20, 50))
