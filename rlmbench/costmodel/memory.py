@@ -26,6 +26,10 @@ LOGIT_COPIES_BYTES = 8
 TRAINER_PROCESS_BYTES, ENGINE_PROCESS_BYTES, RAY_BYTES = 650_000_000, 1_900_000_000, 2_500_000_000
 """What a process that trains, one of vLLM's, and Ray with the driver hold on a CPU besides the model: Python, torch, the engine's cache (docs/plan.md)."""
 
+ENGINE, CACHE = "rollout weights", "KV cache of one sample"
+ENGINE_TERMS = (ENGINE, CACHE)
+"""What each of the rollout engine's ranks holds; all other terms are of each training rank."""
+
 
 @dataclass(frozen=True)
 class StageMemory:
@@ -106,8 +110,8 @@ def stage_memory(
     longest = experiment.workload.max_prompt_tokens + experiment.workload.max_response_tokens
     # Devices beyond the key/value heads hold copies of them.
     per_token = work.kv_bytes_per_token(shape, setup.dtype) / min(split.rollout_tensor, shape.key_value_heads)
-    engine = {"rollout weights": shape.weight_bytes(setup.dtype) / split.rollout_tensor} if setup.syncs else {}
-    cache = {"KV cache of one sample": float(longest * per_token)}
+    engine = {ENGINE: shape.weight_bytes(setup.dtype) / split.rollout_tensor} if setup.syncs else {}
+    cache = {CACHE: float(longest * per_token)}
     tokens = _largest_micro_batch(experiment.optimization.micro_batch_samples, lengths, setup) / split.context
     passing = {"logits": logits_bytes(shape, setup.dtype, tokens) / split.tensor}
     saved = activation_bytes(shape, setup.dtype, tokens, shape.layers / split.pipeline, checkpointing=setup.checkpointing) / split.tensor

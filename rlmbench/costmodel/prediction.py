@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rlmbench.costmodel.devices import Ceiling
-from rlmbench.costmodel.memory import StageMemory, processes_bytes, stage_memory
+from rlmbench.costmodel.memory import CACHE, ENGINE_TERMS, StageMemory, processes_bytes, stage_memory
 from rlmbench.costmodel.paper import Sharding
-from rlmbench.costmodel.stages import Setup, least_seconds, least_step, setup_of, stage_work
+from rlmbench.costmodel.stages import least_seconds, least_step, setup_of, stage_work
 from rlmbench.costmodel.work import Sequences
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.models import TraceLengths
@@ -117,10 +117,12 @@ def predict(
         for stage, done in work.items()
     }
     sharding = sharding_of(experiment, translation.get("ledger", ()))
+    # On one machine nothing lies on devices of its own: engine, actor and critic all take of its memory.
+    sharing = replace(setup, apart=False, critic_devices=0) if one_machine else setup
     held = stage_memory(
-        shape, experiment, setup, lengths, facts.get("weights_dtype") or experiment.model.dtype, sharding, on_gpu=not one_machine
+        shape, experiment, sharing, lengths, facts.get("weights_dtype") or experiment.model.dtype, sharding, on_gpu=not one_machine
     )
-    ranks = _ranks(setup) if one_machine else {}
+    trainers, engines = (setup.training_devices, setup.rollout_devices) if one_machine else (1, 1)
     processes = processes_bytes(setup, str(translation.get("traits", {}).get("process_model", ""))) if one_machine else 0.0
     return Prediction(
         shape=shape.name,
@@ -134,24 +136,22 @@ def predict(
         lengths=told,
         stages=stages,
         least_step_s=None if ceiling is None else least_step(work, setup, ceiling, devices),
-        memory={stage: _memory(of, capacity_bytes, ranks.get(stage, 1), processes) for stage, of in held.items()},
+        memory={stage: _memory(of, capacity_bytes, trainers, engines, processes) for stage, of in held.items()},
         steps=experiment.measurement.steps,
     )
 
 
-def _ranks(setup: Setup) -> dict[str, int]:
-    return {"generation": setup.rollout_devices, "assessment": setup.training_devices, "training": setup.training_devices}
-
-
-def _memory(of: StageMemory, capacity: float | None, ranks: int, processes: float) -> MemoryPrediction:
-    terms = {term: size * ranks for term, size in of.terms.items()} | ({PROCESSES: processes} if processes else {})
+def _memory(of: StageMemory, capacity: float | None, trainers: int, engines: int, processes: float) -> MemoryPrediction:
+    """Of one device, or of a machine with so many ranks that train and that generate."""
+    terms = {term: size * (engines if term in ENGINE_TERMS else trainers) for term, size in of.terms.items()}
+    terms |= {PROCESSES: processes} if processes else {}
     total = sum(terms.values())
     if capacity is None:
         return MemoryPrediction(terms, total, "unknown", None, None)
     rounds = None
     if of.wanted_cache:
-        one = of.terms["KV cache of one sample"]
-        rounds = of.wanted_cache / max((capacity - total) / ranks + one, one)
+        one = of.terms[CACHE]
+        rounds = of.wanted_cache / max((capacity - total) / engines + one, one)
     verdict: Verdict = "does not fit" if total > capacity else "tight" if total > TIGHT_SHARE * capacity else "fits"
     breaks = None if verdict == "fits" else max(terms, key=lambda term: terms[term])
     return MemoryPrediction(terms, total, verdict, breaks, rounds)

@@ -191,6 +191,27 @@ def test_ranks_of_a_cpu_share_one_memory() -> None:
     assert training(2) == 2 * training(1)
 
 
+def test_devices_of_their_own_share_the_memory_of_a_cpu() -> None:
+    """OpenRLHF's disaggregated engine and critic: one of each beside the actor hold what they hold co-located; of two engines each its weights."""
+
+    def held(*changes: str) -> dict[str, dict[str, float]]:
+        one = experiment("gsm8k_ppo", "tiny", *changes)
+        terms = as_mapping(find_adapter("openrlhf").translate(one, "cpu"))
+        found = predict(one, find_shape("tiny"), terms, None, 64e9, one_machine=True).memory
+        return {stage: {term: size for term, size in of.terms.items() if term != "processes"} for stage, of in found.items()}
+
+    together = held()
+    apart = ("placement.mode=disaggregated", "placement.rollout_devices=1")
+    assert held(*apart) == together
+    two = held(apart[0], "placement.rollout_devices=2")
+    engine = ("rollout weights", "KV cache of one sample")
+    assert two == {stage: {term: size * (2 if term in engine else 1) for term, size in terms.items()} for stage, terms in together.items()}
+    shape = find_shape("tiny")
+    critic = shape.parameters - (0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size) + shape.hidden_size
+    assert two["generation"]["rollout weights"] == 2 * 2 * shape.parameters  # bfloat16
+    assert two["training"]["optimizer"] == pytest.approx(12 * (shape.parameters + critic))
+
+
 def test_processes_of_a_cpu_are_counted_once_for_the_machine() -> None:
     """TRL is one process a rank; OpenRLHF one for each model and rank, an engine for each rank, and Ray; tiny's model is 16 bytes a parameter."""
     for framework, expected in (("trl", 0.65e9), ("openrlhf", 2 * 0.65e9 + 1.9e9 + 2.5e9), ("verl", 0.65e9 + 1.9e9 + 2.5e9)):
