@@ -3,7 +3,7 @@
 | code | meaning |
 |---|---|
 | 0 | everything asked for was done, and every run passed its audit |
-| 1 | a run failed (its record says why) |
+| 1 | a run failed (its record says why); `publish`: something damaged was left out |
 | 2 | the command could not start as given: unknown name or key, bad value, missing file |
 | 3 | an environment could not be built or does not pass its check |
 | 4 | `compare --strict`: runs that may not be compared; `compare --fail-on`: something could not be judged, or is missing |
