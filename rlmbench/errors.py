@@ -29,9 +29,13 @@ EXIT_TERMINATED = 143
 
 
 class UserError(Exception):
-    """Something the user can fix. The message is one line that names the place and the fix."""
+    """Something the user can fix. Each of `lines`, mostly one, names a place and the fix; what was given may itself hold a line break."""
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class EnvironmentFailure(UserError):

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from types import FrameType
 
-from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED, EXIT_USAGE, UserError, did_you_mean, printable
+from rlmbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED, EXIT_USAGE, UserError, as_line, did_you_mean
 
 COMMANDS = {
     "run": ("rlmbench.cli.run", "Run a suite with one or more frameworks, and report."),
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+        print("\n".join(f"error: {as_line(line)}" for line in error.lines), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         from rlmbench.cli.output import discard_output

@@ -50,7 +50,7 @@ def plan(
     request = Request(suite, (framework,), scale, tuple(overrides or ()), device="cuda" if kind else None, variants=tuple(variants or ()))
     made = make_plan(request, force_scale=True)
     if not made.cells:
-        raise UserError("\nerror: ".join(made.left_out))
+        raise UserError(*made.left_out)
     for line in made.left_out:
         print(f"left out: {line}", file=sys.stderr)
     possible = {cell.variant for cell in made.cells}

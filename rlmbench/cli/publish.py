@@ -72,7 +72,7 @@ def publish(
     try:
         written = _those_good(known, write, problems)
         if not written:
-            raise UserError("\nerror: ".join(map(str, problems)) or "nothing to publish: no run there has ended")
+            raise UserError(*(list(map(str, problems)) or ["nothing to publish: no run there has ended"]))
         for planned, suite in dict.fromkeys((_campaign(run.path, run.manifest.campaign_id), run.manifest.suite) for run in written):
             if planned is not None:
                 try:

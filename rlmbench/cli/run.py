@@ -124,7 +124,7 @@ def run(
     if dry_run:
         return _print_plan(plan, as_json)
     if plan.refusals:
-        raise UserError("\nerror: ".join(plan.refusals))
+        raise UserError(*plan.refusals)
     check_devices(plan)
     _check_place(results / plan.suite, "--results")
     _check_place(reports, "--reports")
@@ -211,7 +211,7 @@ def _print_plan(plan: Plan, as_json: bool) -> int:
     else:
         print_plan(plan, console(sys.stdout))
     if plan.refusals:
-        raise UserError("\nerror: ".join(plan.refusals))
+        raise UserError(*plan.refusals)
     return EXIT_OK
 
 

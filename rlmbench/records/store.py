@@ -202,7 +202,7 @@ def load(path: str | Path) -> Run:
         folder = folder.parent
     if not (folder / MANIFEST).is_file():
         siblings = [run.id for run in _runs_in(folder.parent)]
-        raise UserError(f"{folder}: no run there: a run's folder holds {MANIFEST}{did_you_mean(folder.name, siblings)}")
+        raise UserError(f"{folder}: no run there: a run's folder holds {MANIFEST}{did_you_mean(folder.name, siblings)}{_those_in(folder)}")
     return Run(folder.resolve())
 
 
@@ -241,6 +241,12 @@ def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
     known = did_you_mean(name, [run.id for run in runs])
     held = f"{len(runs)} run{'s' * (len(runs) > 1)} there" if runs else "no runs there yet"
     raise UserError(f"unknown run {name!r} in {results_dir}{known}; {held}; give a run id, its beginning, a path, or {LATEST!r}")
+
+
+def _those_in(folder: Path) -> str:
+    """What to name instead, where `folder` is one of runs."""
+    inside = sorted(_runs_in(folder), key=_created_unix_s)
+    return f"; name one of the {len(inside)} below it, such as {folder / inside[-1].path.name}" if inside else ""
 
 
 def _runs_in(folder: Path) -> list[Run]:

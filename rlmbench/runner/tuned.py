@@ -69,7 +69,7 @@ def tuned(translation: Translation, settings: Mapping[str, Any], reserved: Itera
         UserError: settings that are reserved, that change the work, or that are fields of the experiment; all of them, a line each.
     """
     if wrong := [f"{source}: {key}: {why}" for key in settings if (why := _refusal(translation, key, tuple(reserved)))]:
-        raise UserError("\nerror: ".join(wrong))
+        raise UserError(*wrong)
     native = dict(translation.native)
     ledger = list(translation.ledger)
     for key, value in settings.items():

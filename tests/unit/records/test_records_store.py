@@ -41,6 +41,14 @@ def test_a_damaged_plan_names_its_file(make_run):
         _ = load(folder).plan
 
 
+def test_a_folder_of_runs_is_answered_with_its_newest_run(make_run):
+    folder = make_run("gsm8k_grpo", "run-b", created_unix_s=1.0).parent
+    make_run("gsm8k_grpo", "run-a", created_unix_s=2.0)
+    with pytest.raises(UserError) as refused:
+        load(folder)
+    assert str(refused.value).endswith(f"holds manifest.json; name one of the 2 below it, such as {folder / 'run-a'}")
+
+
 def test_load_suggests_the_nearest_run(make_run):
     folder = make_run("gsm8k_grpo", "run-0001")
     with pytest.raises(UserError, match=r"no run there.*did you mean 'run-0001'"):
