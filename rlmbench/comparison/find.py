@@ -66,7 +66,7 @@ def _runs_of(name: str, results_dir: Path) -> list[Run]:
         return [find_run(name, results_dir)]
     except UserError as error:
         suites = [path.name for path in results_dir.iterdir() if path.is_dir()] if results_dir.is_dir() else []
-        raise UserError(f"{error}, or a suite with runs there{did_you_mean(name, suites)}") from None
+        raise UserError(f"{error}; a suite or folder that holds runs is taken, too{did_you_mean(name, suites)}") from None
 
 
 def _readable(run: Run) -> bool:

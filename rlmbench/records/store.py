@@ -238,8 +238,15 @@ def find_run(name_or_path: str | Path, results_dir: str | Path) -> Run:
         raise UserError(
             f"run {name!r} is ambiguous in {results_dir}: {several}{', ...' if len(matches) > 5 else ''}; give more of its id, or its path"
         )
+    if not runs:
+        raise UserError(
+            f"unknown run {name!r} in {results_dir}; no runs there yet; rlmbench run SUITE makes them, --results names another folder, "
+            "and a run elsewhere is given by its path"
+        )
     known = did_you_mean(name, [run.id for run in runs])
-    held = f"{len(runs)} run{'s' * (len(runs) > 1)} there" if runs else "no runs there yet"
+    held = f"{len(runs)} run{'s' * (len(runs) > 1)} there"
+    if inside := _those_in(Path(results_dir) / name):
+        raise UserError(f"{name!r} is a suite in {results_dir}, not a run{inside}")
     raise UserError(f"unknown run {name!r} in {results_dir}{known}; {held}; give a run id, its beginning, a path, or {LATEST!r}")
 
 

@@ -76,7 +76,7 @@ def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour:
         cost = (
             f", {numbers.significant(found.device_hours * price_per_hour)} at {price_per_hour:g} an hour"
             if price_per_hour is not None
-            else ""
+            else " (their cost: --price-per-gpu-hour)"
         )
         hanging(console, "step:    ", f"at least {numbers.seconds(found.least_step_s)}; {hours}{cost}, start-up aside")
         say(console, BOUND, "dim")

@@ -424,7 +424,7 @@ def nothing_to_compare(comparison: Comparison) -> str:
         return f"no two of the {configurations} configurations are of one suite and scale: there is nothing to compare"
     runs = sum(len(one.runs) for one in comparison.configurations)
     if runs == 1:
-        return "one run alone: there is nothing to compare it with"
+        return "one run alone: there is nothing to compare it with; --framework all makes runs of the others, --repeats of the same"
     return f"all {runs} runs are of one configuration: there is nothing to compare it with"
 
 

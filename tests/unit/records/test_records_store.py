@@ -102,6 +102,13 @@ def test_latest_without_any_run_says_so(tmp_path):
         find_run("latest", tmp_path / "results")
 
 
+def test_a_suite_in_place_of_a_run_is_answered_with_its_newest_run(make_run, tmp_path):
+    make_run("gsm8k_grpo", "20250101-trl-aaaa")
+    make_run("gsm8k_grpo", "20250102-trl-bbbb")
+    with pytest.raises(UserError, match=r"'gsm8k_grpo' is a suite in .*, not a run; name one of the 2 below it, such as .*20250102-trl-bbbb$"):
+        find_run("gsm8k_grpo", tmp_path / "results")
+
+
 def test_importing_rlmbench_imports_nothing_heavy():
     code = "import json, sys, rlmbench; rlmbench.load; print(json.dumps(sorted(m for m in sys.modules if '.' not in m)))"
     modules = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
