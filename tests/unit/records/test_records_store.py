@@ -105,7 +105,9 @@ def test_latest_without_any_run_says_so(tmp_path):
 def test_a_suite_in_place_of_a_run_is_answered_with_its_newest_run(make_run, tmp_path):
     make_run("gsm8k_grpo", "20250101-trl-aaaa")
     make_run("gsm8k_grpo", "20250102-trl-bbbb")
-    with pytest.raises(UserError, match=r"'gsm8k_grpo' is a suite in .*, not a run; name one of the 2 below it, such as .*20250102-trl-bbbb$"):
+    with pytest.raises(
+        UserError, match=r"'gsm8k_grpo' is a suite in .*, not a run; name one of the 2 below it, such as .*20250102-trl-bbbb$"
+    ):
         find_run("gsm8k_grpo", tmp_path / "results")
 
 
