@@ -27,7 +27,7 @@ def test_bounds_hold_and_estimates_are_as_near_as_is_said(path: Path) -> None:
     summary = rlmbench.summarize(run)
     found, measured = _predicted(run), summary.efficiency
     assert measured is not None and summary.step_s.mean is not None and found.least_step_s is not None
-    assert 2 <= summary.step_s.mean / found.least_step_s <= 35
+    assert 2 <= summary.step_s.mean / found.least_step_s <= 60
     assert measured.step_model_flops == pytest.approx(sum(stage.model_flops for stage in found.stages.values()), rel=0.1)
     seconds = {stage: of.seconds for stage, of in measured.stages.items()}
     assert set(found.stages) - {"weight_sync"} == set(seconds)
