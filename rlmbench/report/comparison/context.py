@@ -116,8 +116,29 @@ def runs_section(members: Sequence[Member]) -> Section:
     rows = tuple(_run_line(member, place) for member in members for place in range(len(member.runs)))
     headings = columns("", "run", "status", "started", "#steps", "#step, s", "#tok/s", "audit", "#cores busy before")
     parts.append(folded_if_long(Table("All runs", headings, rows)))
+    if drawn(members):
+        parts.append(_cost_of_measuring(members))
     intro = "Every run that was asked for. One that did not end well is left out of all figures, and is listed."
     return Section("runs", "Runs and failures", "Runs", intro, tuple(parts))
+
+
+def _cost_of_measuring(members: Sequence[Member]) -> Table:
+    """Step time over step time without probe and collector, as the records cite it; the newest measurement of each configuration."""
+    lines = []
+    for member in drawn(members):
+        cited = [run.manifest.harness_overhead for run in member.runs if run.manifest.harness_overhead is not None]
+        if not cited:
+            lines.append(line(member.key, words.NOT_GIVEN, words.NOT_GIVEN, "not measured there: rlmbench overhead"))
+            continue
+        newest = max(cited, key=lambda one: one.measured_unix_s)
+        known = newest.low is not None and newest.high is not None
+        interval = f"{newest.low:.3f} to {newest.high:.3f}" if known else words.NOT_GIVEN
+        lines.append(
+            line(member.key, f"{newest.ratio:.3f}", interval, f"{len(newest.ratios)} pairs of runs of {newest.suite} at {newest.scale}")
+        )
+    return Table(
+        "What measuring cost: step time over that without probe and collector", columns("", "#median", "#95% interval", "of"), tuple(lines)
+    )
 
 
 def _lost_line(member: Member, run: Evidence) -> Line:

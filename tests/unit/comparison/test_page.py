@@ -256,6 +256,17 @@ def test_how_busy_the_machine_was_is_as_measured_and_in_older_records_its_load(r
     assert "passed 12.5% " in rows and "passed load 0.50 on 2 cores" in rows and "1.50" not in rows
 
 
+def test_what_measuring_cost_is_cited_from_the_newest_measurement(records, tmp_path) -> None:
+    of = {"framework": "trl", "suite": "gsm8k_ppo", "scale": "small", "device": "cpu", "steps": 6, "rlmbench": "0.1.0"}
+    older = {**of, "ratios": [1.2] * 6, "ratio": 1.2, "low": 1.1, "high": 1.3, "measured_unix_s": 1.0}
+    newer = {**of, "ratios": [0.99, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06], "ratio": 1.03, "low": 0.99, "high": 1.06, "measured_unix_s": 2.0}
+    mine = [records.altered(harness_overhead=newer), records.altered(harness_overhead=older)]
+    _, page = page_of([*mine, *repeated(records.plain("verl"), 2)], tmp_path)
+    told = page.text.split("What measuring cost: step time over that without probe and collector")[1]
+    assert "1.030 0.990 to 1.060 7 pairs of runs of gsm8k_ppo at small" in told
+    assert "not measured there: rlmbench overhead" in told and "1.200" not in told
+
+
 def test_a_step_is_not_longer_for_what_runs_beside_it(records, tmp_path) -> None:
     """Where stages overlap, their sum is more than the step: the table of steps shows the step."""
     other = records.plain("verl")
