@@ -77,3 +77,17 @@ def opened(chromium: Browser, path: Path, width: int = 1280, scheme: str = "ligh
     one.page.goto(path.as_uri())
     one.page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
     return one
+
+
+def assert_it_prints_well(page: Page) -> None:
+    """Charts are drawn as wide as paper, where one of a wide window would be made smaller with its letters, and nothing dead is printed. A4 without
+    margins is 718 pixels wide."""
+    assert page.evaluate(WIDEST_CHART) > 718
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(f"{WIDEST_CHART} <= 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    assert page.evaluate(CUT_LABELS) == [] and page.evaluate(COLLIDING_LABELS) == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function(f"{WIDEST_CHART} > 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    page.emulate_media(media="print")
+    assert page.locator("details:not([open])").filter(visible=True).count() == 0
+    assert not page.locator("#data-section").is_visible()

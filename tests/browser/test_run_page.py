@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened import COLLIDING_LABELS, CUT_LABELS, HIDDEN_SENTENCES, OVERFLOWING, SHRUNK, UNDRAWN, WIDEST_CHART
+from opened import COLLIDING_LABELS, CUT_LABELS, HIDDEN_SENTENCES, OVERFLOWING, UNDRAWN, assert_it_prints_well
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 WIDTHS = (1280, 380)
@@ -172,17 +172,7 @@ def test_fifty_steps_and_twenty_thousand_spans_stay_quick_and_small(open_page, t
 
 
 def test_charts_are_drawn_as_wide_as_paper_and_nothing_dead_is_printed(open_page, pages) -> None:
-    """A chart of a wide window would be made smaller with its letters. A4 without margins is 718 pixels wide."""
-    page = open_page(pages["finished"]).page
-    assert page.evaluate(WIDEST_CHART) > 718
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.wait_for_function(f"{WIDEST_CHART} <= 718 && ({SHRUNK}).length === 0", timeout=5_000)
-    assert page.evaluate(CUT_LABELS) == [] and page.evaluate(COLLIDING_LABELS) == []
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.wait_for_function(f"{WIDEST_CHART} > 718 && ({SHRUNK}).length === 0", timeout=5_000)
-    page.emulate_media(media="print")
-    assert page.locator("details:not([open])").filter(visible=True).count() == 0
-    assert not page.locator("#data-section").is_visible()
+    assert_it_prints_well(open_page(pages["finished"]).page)
 
 
 def test_no_sentence_of_a_table_is_out_of_sight_on_a_phone(open_page, pages) -> None:
