@@ -18,6 +18,8 @@ PSS_INTERVAL_S = 5.0
 PSS_COST_SHARE = 0.02
 SAMPLE_COST_SHARE = 0.01
 WINDOWS_PER_TIMEOUT = 10
+# Far from both sides: what waits polls with at most 3% of a core (docs/frameworks/verl.md), what works uses most of one.
+POLLING_CPU_SHARE = 0.10
 
 
 def bytes_written(paths: Iterable[Path]) -> int:
@@ -97,8 +99,7 @@ class StallClock:
 
     CPU time is judged over windows of a tenth of the time-out, so that a process which merely polls (torchrun's agent)
     does not pass for a working one. A window is idle when no process of the tree used `cpu_share` of one core: each by
-    itself, since a Ray cluster of 16 processes that only wait uses 9% of a core, none of them more than 1.1%. Times are
-    time.monotonic().
+    itself, since a Ray cluster of 16 processes that only wait uses 9% of a core together. Times are time.monotonic().
     """
 
     def __init__(self, timeout_s: float, cpu_share: float, now: float) -> None:

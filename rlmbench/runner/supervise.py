@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlmbench.runner import guard
-from rlmbench.runner.activity import StallClock, TreeMeter, bytes_written
+from rlmbench.runner.activity import POLLING_CPU_SHARE, StallClock, TreeMeter, bytes_written
 from rlmbench.runner.interrupts import Interrupts
 from rlmbench.runner.logtext import mark_end
 from rlmbench.runner.oom import oom_kill_count
@@ -58,7 +58,7 @@ class Limits:
 
     wall_timeout_s: float
     stall_timeout_s: float
-    stall_cpu_share: float = 0.02
+    stall_cpu_share: float = POLLING_CPU_SHARE
     settle_s: float = 1.0
     grace_s: float = 5.0
 

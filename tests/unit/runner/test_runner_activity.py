@@ -6,23 +6,23 @@ import sys
 import time
 from pathlib import Path
 
-from rlmbench.runner.activity import StallClock, TreeMeter, bytes_written, proportional_bytes
+from rlmbench.runner.activity import POLLING_CPU_SHARE, StallClock, TreeMeter, bytes_written, proportional_bytes
 
 ONE = (1, 1)
 
 
 def test_silence_and_an_idle_cpu_are_a_stall() -> None:
-    clock = StallClock(timeout_s=100, cpu_share=0.02, now=0)
+    clock = StallClock(timeout_s=100, cpu_share=POLLING_CPU_SHARE, now=0)
     clock.update(now=1, written_bytes=10, cpu_by_process_s={})
     for now in range(2, 101):
-        clock.update(now=now, written_bytes=10, cpu_by_process_s={ONE: 0.01})  # 1% of a core: something polls
+        clock.update(now=now, written_bytes=10, cpu_by_process_s={ONE: 0.03})  # a vLLM worker that waits, at its most in a second
         assert not clock.stalled(now)
-    clock.update(now=101, written_bytes=10, cpu_by_process_s={ONE: 0.01})
+    clock.update(now=101, written_bytes=10, cpu_by_process_s={ONE: 0.03})
     assert clock.stalled(101)
 
 
 def test_output_restarts_the_clock() -> None:
-    clock = StallClock(timeout_s=100, cpu_share=0.02, now=0)
+    clock = StallClock(timeout_s=100, cpu_share=POLLING_CPU_SHARE, now=0)
     clock.update(now=1, written_bytes=10, cpu_by_process_s={})
     clock.update(now=90, written_bytes=11, cpu_by_process_s={})
     assert not clock.stalled(189)
@@ -30,21 +30,21 @@ def test_output_restarts_the_clock() -> None:
 
 
 def test_cpu_time_restarts_the_clock() -> None:
-    clock = StallClock(timeout_s=100, cpu_share=0.02, now=0)
+    clock = StallClock(timeout_s=100, cpu_share=POLLING_CPU_SHARE, now=0)
     clock.update(now=1, written_bytes=10, cpu_by_process_s={})
     for now in range(2, 300):
-        clock.update(now=now, written_bytes=10, cpu_by_process_s={ONE: 0.03})
+        clock.update(now=now, written_bytes=10, cpu_by_process_s={ONE: 0.15})
         assert not clock.stalled(now)
 
 
 def test_many_processes_that_only_poll_are_idle() -> None:
     """Measured: 8 idle Ray actors and the cluster's own processes, 0.25 to 1.1% of a core each, 8.8% together."""
-    clock = StallClock(timeout_s=100, cpu_share=0.02, now=0)
+    clock = StallClock(timeout_s=100, cpu_share=POLLING_CPU_SHARE, now=0)
     clock.update(now=1, written_bytes=10, cpu_by_process_s={})
     for now in range(2, 102):
         clock.update(now=now, written_bytes=10, cpu_by_process_s={(pid, 1): 0.011 for pid in range(8)})
     assert clock.stalled(101)
-    clock.update(now=110, written_bytes=10, cpu_by_process_s={(3, 1): 0.2})
+    clock.update(now=110, written_bytes=10, cpu_by_process_s={(3, 1): 1.5})
     assert not clock.stalled(110)
 
 
