@@ -35,7 +35,7 @@ from rlmbench.runner.predicted import prediction_of
 from rlmbench.runner.profile import prepare_profile, profile_variables
 from rlmbench.runner.progress import Progress
 from rlmbench.runner.schedule import content_hash
-from rlmbench.runner.shared_memory import remove_leftovers, segments
+from rlmbench.runner.shared_memory import kept_unseen, remove_leftovers, segments
 from rlmbench.runner.supervise import Limits, Outcome, Tick, supervise
 from rlmbench.runner.temporary import Belongings, remove_abandoned, temporary_folder
 from rlmbench.runner.watch import ProbeTail
@@ -118,15 +118,18 @@ def execute(
             on_start=collecting.watch,
             interrupts=interrupts,
         )
+        # Before the temporary folder goes: until then, whoever cleans up after a killed rlmbench finds what the run left.
+        remove_leftovers(shared_before)
+        for folder in launch.scratch:
+            shutil.rmtree(folder, ignore_errors=True)
+    kept = kept_unseen(shared_before)
     conditions = after_run(machine, conditions, lambda: interrupts.asked)
     unsampled = [f"the collector did not see the run to its end: {collecting.problem}"] if collecting.problem else []
-    _warn(progress, cell, [*conditions.left_behind, *unsampled])
-    manifest = manifest.model_copy(update={"preconditions": conditions, "warnings": [*warnings_of(conditions), *unsampled]})
+    faults = [*unsampled, *([kept] if kept else [])]
+    _warn(progress, cell, [*conditions.left_behind, *faults])
+    manifest = manifest.model_copy(update={"preconditions": conditions, "warnings": [*warnings_of(conditions), *faults]})
     progress.step(0, 0)
     progress.stage(None)
-    remove_leftovers(shared_before)
-    for folder in launch.scratch:
-        shutil.rmtree(folder, ignore_errors=True)
     progress.phase("reading the records")
     _restore(run_dir / PLAN, planned)
     manifest = manifest.model_copy(update={"outcome": _outcome_record(outcome)})

@@ -41,22 +41,50 @@ def remove_leftovers(before: Mapping[str, int], folder: Path = FOLDER, made_unti
 
 def leftovers(before: Mapping[str, int], folder: Path = FOLDER, made_until_unix_s: float | None = None) -> list[str]:
     """What appeared since `before` under one of the names in `OURS`, is this user's, and is held by no living process."""
-    new = [name for name, inode in segments(folder).items() if name.startswith(OURS) and before.get(name) != inode]
-    held = _held() if new else None
-    found = []
-    for name in new:
+    new = _appeared(before, folder, made_until_unix_s)
+    try:
+        held = _held() if new else set()
+    except _HiddenError:
+        return []
+    return [name for name, status in new.items() if (status.st_dev, status.st_ino) not in held]
+
+
+def kept_unseen(before: Mapping[str, int], folder: Path = FOLDER) -> str | None:
+    """Why segments that appeared since `before` stay though nobody may hold them, in a sentence; None where none does."""
+    new = _appeared(before, folder, None)
+    try:
+        if new:
+            _held()
+        return None
+    except _HiddenError as hidden:
+        size_mb = sum(status.st_blocks for status in new.values()) * 512 / 1e6
+        return (
+            f"{size_mb:.1f} MB of shared memory may be left of this run and were not removed, since process {hidden} does not show "
+            f"what it uses; if nothing else needs them: rm {' '.join(str(folder / name) for name in new)}"
+        )
+
+
+def _appeared(before: Mapping[str, int], folder: Path, made_until_unix_s: float | None) -> dict[str, os.stat_result]:
+    """What appeared since `before` (and not after `made_until_unix_s`) under one of the names in `OURS`, and is this user's."""
+    found = {}
+    for name, inode in segments(folder).items():
+        if not name.startswith(OURS) or before.get(name) == inode:
+            continue
         try:
             status = (folder / name).lstat()
         except OSError:  # gone meanwhile
             continue
-        late = made_until_unix_s is not None and status.st_ctime > made_until_unix_s
-        if status.st_uid == os.getuid() and not late and held is not None and (status.st_dev, status.st_ino) not in held:
-            found.append(name)
+        if status.st_uid == os.getuid() and (made_until_unix_s is None or status.st_ctime <= made_until_unix_s):
+            found[name] = status
     return found
 
 
-def _held() -> set[Inode] | None:
-    """(device, inode) of every file that a process of this user has mapped or open; None if one of them hides it.
+class _HiddenError(Exception):
+    """A process of this user cannot be looked into."""
+
+
+def _held() -> set[Inode]:
+    """(device, inode) of every file that a process of this user has mapped or open; `_HiddenError` if one of them hides it.
 
     Inodes, since the name in /proc/<pid>/maps is the one the file was made under: glibc makes a semaphore under a
     temporary name and links it to its own afterwards.
@@ -73,8 +101,15 @@ def _held() -> set[Inode] | None:
         except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
             continue
         except OSError:
-            return None
+            raise _HiddenError(f"{process.name} ({_command(process)})") from None
     return held
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "ended meanwhile"
 
 
 def _mapped(process: Path) -> set[Inode]:

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from multiprocessing import shared_memory
 
-from rlmbench.runner.shared_memory import FOLDER, remove_leftovers, segments
+from rlmbench.runner.shared_memory import FOLDER, kept_unseen, remove_leftovers, segments
 
 
 def test_only_new_segments_that_nobody_holds_are_removed():
@@ -46,3 +46,21 @@ def test_a_semaphore_in_use_stays():
 def test_no_shared_memory_folder_is_no_error(tmp_path):
     assert segments(tmp_path / "absent") == {}
     assert remove_leftovers({}, tmp_path / "absent") == []
+
+
+def test_what_stays_because_a_process_hides_is_told(tmp_path, monkeypatch):
+    (tmp_path / "psm_left").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "of_somebody").write_bytes(b"x")
+    assert kept_unseen({}, tmp_path) is None  # every process can be looked into: what nobody holds is simply removed
+
+    def hide(process):
+        if process.name == str(os.getpid()):
+            raise PermissionError(13, "Permission denied")
+        return set()
+
+    monkeypatch.setattr("rlmbench.runner.shared_memory._mapped", hide)
+    assert remove_leftovers({}, tmp_path) == []
+    told = kept_unseen({}, tmp_path)
+    assert told and told.startswith("3.0 MB of shared memory may be left of this run and were not removed"), told
+    assert f"process {os.getpid()} (" in told and told.endswith(f"rm {tmp_path / 'psm_left'}"), told
+    assert kept_unseen(segments(tmp_path), tmp_path) is None  # nothing new: nothing to tell
