@@ -426,7 +426,7 @@ class _Supervision:
         self._peak_rss_bytes = max(self._peak_rss_bytes, usage.rss_bytes)
         if usage.pss_bytes is not None:
             self._peak_pss_bytes = max(self._peak_pss_bytes or 0, usage.pss_bytes)
-        self._stall.update(now, bytes_written(self._watch), usage.cpu_by_process_s)
+        self._stall.update(now, bytes_written(self._watch), usage.cpu_by_process_s, usage.runnable)
         return self._stall.stalled(now)
 
     def _ended(self, now: float) -> _Verdict | None:
