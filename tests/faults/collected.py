@@ -17,7 +17,7 @@ from rlmbench.runner.supervise import Limits, supervise
 
 def main() -> int:
     run_dir, *command = Path(sys.argv[1]), *sys.argv[2:]
-    limits = Limits(wall_timeout_s=120, stall_timeout_s=1000, grace_s=1)
+    limits = Limits(wall_timeout_s=1000, stall_timeout_s=1000, grace_s=1)
     with Interrupts() as interrupts, Collecting(run_dir, 0.05) as collecting:
         outcome = supervise(
             [Process("main", tuple(command))],
