@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
+PATIENCE_MS = 120_000
+"""When to give up waiting for what must come about."""
 UNDRAWN = (
     "[...document.querySelectorAll('.drawing')].filter(d => !d.querySelector('svg path, svg rect, svg line')).map(d => d.dataset.spec)"
 )
@@ -75,7 +77,7 @@ def opened(chromium: Browser, path: Path, width: int = 1280, scheme: str = "ligh
     one.page.on("pageerror", lambda error: one.complaints.append(str(error)))
     one.page.on("request", lambda request: one.requests.append(request.url))
     one.page.goto(path.as_uri())
-    one.page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+    one.page.wait_for_selector("html[data-ready]", state="attached", timeout=PATIENCE_MS)
     return one
 
 
@@ -84,10 +86,10 @@ def assert_it_prints_well(page: Page) -> None:
     margins is 718 pixels wide."""
     assert page.evaluate(WIDEST_CHART) > 718
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.wait_for_function(f"{WIDEST_CHART} <= 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    page.wait_for_function(f"{WIDEST_CHART} <= 718 && ({SHRUNK}).length === 0", timeout=PATIENCE_MS)
     assert page.evaluate(CUT_LABELS) == [] and page.evaluate(COLLIDING_LABELS) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.wait_for_function(f"{WIDEST_CHART} > 718 && ({SHRUNK}).length === 0", timeout=5_000)
+    page.wait_for_function(f"{WIDEST_CHART} > 718 && ({SHRUNK}).length === 0", timeout=PATIENCE_MS)
     page.emulate_media(media="print")
     assert page.locator("details:not([open])").filter(visible=True).count() == 0
     assert not page.locator("#data-section").is_visible()

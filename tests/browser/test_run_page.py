@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from opened import COLLIDING_LABELS, CUT_LABELS, HIDDEN_SENTENCES, OVERFLOWING, UNDRAWN, assert_it_prints_well
+from opened import COLLIDING_LABELS, CUT_LABELS, HIDDEN_SENTENCES, OVERFLOWING, PATIENCE_MS, UNDRAWN, assert_it_prints_well
+
+if TYPE_CHECKING:
+    from rlmbench.records import Run
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 WIDTHS = (1280, 380)
@@ -84,7 +87,7 @@ def test_another_step_can_be_chosen_with_the_keyboard(open_page, pages) -> None:
     before = page.evaluate(paths)
     page.locator("#chart-timeline-choice").focus()
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("before => " + paths + " !== before", arg=before, timeout=5_000)
+    page.wait_for_function("before => " + paths + " !== before", arg=before, timeout=PATIENCE_MS)
 
 
 def test_the_ledger_can_be_filtered(open_page, pages) -> None:
@@ -101,7 +104,7 @@ def test_the_ledger_can_be_filtered(open_page, pages) -> None:
 def test_the_tooltip_names_the_bar_under_the_pointer(open_page, pages) -> None:
     page = open_page(pages["finished"]).page
     page.locator("[data-spec=chart-steps] .mark-rect path[fill='#D55E00']").last.hover()
-    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=5_000)
+    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=PATIENCE_MS)
     assert page.locator("[role=status]").inner_text().startswith("step 6 · actor update: 2")
 
 
@@ -124,7 +127,7 @@ def test_hostile_texts_stay_text(open_page, pages) -> None:
     shown = json.loads(page.locator("#chart-timeline-rows").text_content())[0]
     place = next(index for index, row in enumerate(shown) if HOSTILE in row["tip"])
     page.locator("[data-spec=chart-timeline] .mark-rect path").nth(place).hover()
-    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=5_000)
+    page.wait_for_function("document.querySelector('[role=status]').style.visibility === 'visible'", timeout=PATIENCE_MS)
     assert HOSTILE in page.locator("[role=status]").inner_text()
     assert page.evaluate("window.hacked") is None
     assert opened.complaints == []
@@ -160,13 +163,22 @@ def test_fifty_steps_and_twenty_thousand_spans_stay_quick_and_small(open_page, t
     from rlmbench.report import vega
     from rlmbench.report.html import write_run_page
 
-    run = synthetic_run.write_run(tmp_path, steps=50, micro_batches=95)
-    assert len(run.spans) > 20_000
-    summary = summarize(run)
     vega.runtime()
-    start = time.perf_counter()
-    write_run_page(run, summary, tmp_path / "page.html")
-    assert time.perf_counter() - start < 3
+    tenth, run = (synthetic_run.write_run(tmp_path, f"{steps}-steps", steps=steps, micro_batches=95) for steps in (5, 50))
+    assert len(run.spans) > 20_000
+
+    def least_cpu_s(of: Run) -> float:
+        """Of three times: neither others' work nor what is done once a process counts."""
+        summary, took = summarize(of), []
+        for _ in range(3):
+            start = time.process_time()
+            write_run_page(of, summary, tmp_path / "page.html")
+            took.append(time.process_time() - start)
+        return min(took)
+
+    # 0.15 and 0.2 s here: most of a page is the same work, however many spans. Work by pairs of spans would take 100 times as long.
+    of_tenth_s = least_cpu_s(tenth)
+    assert least_cpu_s(run) < 5 * of_tenth_s
     assert (tmp_path / "page.html").stat().st_size < 2_000_000
     assert open_page(tmp_path / "page.html").complaints == []
 

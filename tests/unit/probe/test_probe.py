@@ -367,16 +367,17 @@ def test_a_full_disk_costs_the_framework_nothing_and_the_record_what_was_not_wri
     """A line that was cut off is one damaged line, and with room again the record goes on."""
     result = probed(
         """
-        import json, os, sys, time
+        import json, os, sys, threading, time
         from rlmbench_probe import recorder
         import framework
         framework.Trainer().static(1)
         recorder.flush()
-        write, full = os.write, [True]
+        write, full, met_by = os.write, [True], set()
 
         def nearly_full(descriptor, data):
             if descriptor != recorder._file or not full:
                 return write(descriptor, data)
+            met_by.add(threading.current_thread().name)
             if full.pop():
                 full.append(False)
                 return write(descriptor, data[:10])
@@ -387,10 +388,14 @@ def test_a_full_disk_costs_the_framework_nothing_and_the_record_what_was_not_wri
         framework.Trainer().outer(1)
         recorder.flush()
         sys.modules["rlmbench_probe.recorder"].FLUSH_S = 0.02
-        time.sleep(0.35)  # the thread that flushes meets it too, and lives on
+        while "rlmbench-probe" not in met_by:
+            time.sleep(0.01)
         full.clear()
         framework.Trainer().static(2)
-        time.sleep(0.1)
+        while recorder._buffer:  # the thread that flushes has met it too, and lives on
+            time.sleep(0.01)
+        with recorder._lock:  # and has written what it took
+            pass
         [path] = [os.path.join(recorder._folder, name) for name in os.listdir(recorder._folder)]
         lines = open(path).read().splitlines()
         damaged = []

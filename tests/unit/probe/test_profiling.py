@@ -132,7 +132,7 @@ def test_a_worker_follows_the_drivers_step_even_when_it_has_nothing_to_do(probed
         clock, traces = {str(options["state"] / "step")!r}, {str(options["traces"])!r}
 
         def until(condition):
-            end = time.monotonic() + 10
+            end = time.monotonic() + 50
             while not condition() and time.monotonic() < end:
                 time.sleep(0.002)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlmbench.traces.columns import Annotation
@@ -31,6 +31,7 @@ def of(intervals: Intervals) -> set[int]:
     return instants(list(zip(start, end, strict=True)))
 
 
+@settings(deadline=None)
 @given(PAIRS, PAIRS)
 def test_union_intersection_and_difference_hold_the_right_instants(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
     first, second = made(one), made(other)
@@ -41,6 +42,7 @@ def test_union_intersection_and_difference_hold_the_right_instants(one: list[tup
     assert of(subtract(first, second)) == instants(one) - instants(other)
 
 
+@settings(deadline=None)
 @given(PAIRS, PAIRS)
 def test_within_counts_what_is_covered_in_each_window(one: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
     columns = np.array(windows, np.int64).reshape(-1, 2)
@@ -49,6 +51,7 @@ def test_within_counts_what_is_covered_in_each_window(one: list[tuple[int, int]]
     ]
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_a_moment_belongs_to_the_annotation_that_began_last_and_of_these_to_the_one_that_ends_first(pairs: list[tuple[int, int]]) -> None:
     notes = [Annotation(Kind.ANNOTATION, f"n{i}", 1, 1, start, end, -1) for i, (start, end) in enumerate(pairs)]

@@ -147,7 +147,7 @@ def test_two_at_once_build_one_model(framework: Framework, tmp_path: Path) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=300)
     assert len(results) == 2 and len(set(results)) == 1
     assert [call["build"] for call in framework.calls].count(True) == 1
 
