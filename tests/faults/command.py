@@ -48,7 +48,8 @@ def wait_for(condition: Callable[[], object], timeout_s: float) -> bool:
 class Command:
     """One command, started in `folder` and in a process group of its own.
 
-    `stderr` holds the lines so far, `stderr_at` when each came (time.monotonic()).
+    `stderr` holds the lines so far, `stderr_at` the start and when each came (time.monotonic()). `woken_late_s` is by how much a thread
+    that sleeps beside it was woken too late, at most: what the machine does to the command, it does to that one as well.
     """
 
     def __init__(self, folder: Path, *arguments: str, env: dict[str, str] | None = None, stdout: int = subprocess.PIPE) -> None:
@@ -67,6 +68,8 @@ class Command:
             text=True,
             process_group=0,
         )
+        self.woken_late_s = 0.0
+        threading.Thread(target=self._sleep_beside, daemon=True).start()
         self._stdout = ""
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in (self._read_stdout, self._read_stderr)]
         for reader in self._readers:
@@ -82,7 +85,13 @@ class Command:
             self.stderr_at.append(time.monotonic())
             self.stderr.append(line.rstrip("\n"))
 
-    def wait(self, timeout_s: float = 240) -> int:
+    def _sleep_beside(self) -> None:
+        while self.popen.returncode is None:
+            due = time.monotonic() + 0.1
+            time.sleep(0.1)
+            self.woken_late_s = max(self.woken_late_s, time.monotonic() - due)
+
+    def wait(self, timeout_s: float = 600) -> int:
         """The exit code, once all output has been read."""
         code = self.popen.wait(timeout_s)
         for reader in self._readers:

