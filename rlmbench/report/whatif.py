@@ -140,7 +140,7 @@ def _memory_text(found: WhatIf) -> str:
 
 def _table(found: WhatIf) -> Table:
     shown = table(
-        "mode", "split", "#step s", "#p90", "#ratio", "#tok/s", "waiting", "#stale", "peak memory", title=f"On {devices(found.devices)}"
+        "mode", "split", "#step s", "#p90", "#ratio", "#tok/s", "#waiting", "#stale", "#memory", title=f"On {devices(found.devices)}"
     )
     for one in sorted(found.predictions, key=lambda one: one.step_s):
         cells = (
@@ -150,15 +150,24 @@ def _table(found: WhatIf) -> Table:
             numbers.significant(one.p90_s),
             f"{one.ratio:.2f}",
             numbers.significant(one.tokens_per_s),
-            waiting_text(one),
+            ", ".join(f"{share:.0%}" for share in one.waiting.values()),
             f"{one.staleness_mean:.1f}/{one.staleness_max}" if one.staleness_max else "0",
-            ", ".join(f"{role} {numbers.size(peak)}" for role, peak in one.memory_bytes.items()) or "n/a",
+            "\n".join(numbers.size(peak) for peak in one.memory_bytes.values()) or "n/a",
         )
         shown.add_row(*[text(cell) for cell in cells])
     shown.caption = text(
-        "Means over the simulated steps; ratio: to the measured step. Waiting: the role's devices neither generate, assess nor train. "
-        f"Stale: policy versions behind, mean/most. Memory: {_memory_text(found)}",
+        "Means over the simulated steps; ratio: to the measured step. Waiting: the devices neither generate, assess nor train. Stale: policy "
+        f"versions behind, mean/most. Memory: {_memory_text(found)}{_order_text(found)}",
         "dim",
     )
     shown.caption_justify = "left"
     return shown
+
+
+def _order_text(found: WhatIf) -> str:
+    """Which devices the two figures of a divided mode are of, in the order of its split."""
+    orders = {tuple(one.waiting): one.mode.replace("_", " ") for one in found.predictions if len(one.waiting) > 1}
+    told = "; ".join(
+        f"{', '.join(order)} ({mode})" if order != ("rollout", "training") else ", ".join(order) for order, mode in orders.items()
+    )
+    return f" Of two groups of devices: {told}." if told else ""
