@@ -122,19 +122,20 @@ class Recorder:
             self._despite(device.synchronize)  # raises what the framework's own kernels did: the span is to be told all the same
         end_ns = _now()
         stack = self._stack()
+        left = stack[stack.index(span) :] if span in stack else [span]
+        if self.profiler is not None:
+            for one in reversed(left):  # at once, so that annotations are as long as spans
+                if one.mark is not None:
+                    self.profiler.end_annotation(one.mark)
         if span.substage is None:  # memory is per stage: its boundaries are few
             self._despite(self._fold_host_peak, stack)
             if device is not None:
                 self._despite(self._fold_device_peak, stack, device)
                 if not self._device_told:
                     self._tell_device(device)
-        left = [span]
         if span in stack:
-            left = stack[stack.index(span) :]
             del stack[-len(left) :]
         for one in reversed(left):
-            if one.mark is not None and self.profiler is not None:
-                self.profiler.end_annotation(one.mark)
             if one is not span:
                 self._take_peaks(span, one)
         if stack:
