@@ -19,7 +19,7 @@ from rlmbench.metrics.idle import long_tail, roles_waiting, sample_intervals
 from rlmbench.metrics.invariants import check_invariants
 from rlmbench.metrics.native import native_figures
 from rlmbench.metrics.profile import ProfileFigures, profile_figures
-from rlmbench.metrics.resources import Resources, device_idle, resources
+from rlmbench.metrics.resources import ON_CPU, Resources, device_idle, resources
 from rlmbench.metrics.selection import excluded_steps
 from rlmbench.metrics.stages import (
     Overlay,
@@ -201,9 +201,12 @@ class _Measured:
     def resources(self) -> Resources:
         """What the collectors' samples say of the measured steps."""
         tokens = self.throughput.response_tokens if self.throughput else None
+        return resources(self.run.tables, self.driver, self.measured_windows, tokens, on_cpu=self.on_cpu)
+
+    @property
+    def on_cpu(self) -> bool:
         environment = self.run.manifest.environment
-        on_cpu = environment is not None and environment.device == "cpu"
-        return resources(self.run.tables, self.driver, self.measured_windows, tokens, on_cpu=on_cpu)
+        return environment is not None and environment.device == "cpu"
 
     @cached_property
     def profile(self) -> ProfileFigures | None:
@@ -223,6 +226,8 @@ class _Measured:
         """The figures, or why there are none."""
         if self.run.manifest.simulated:
             return f"{self.run.manifest.simulated}, and no model whose work could be counted"
+        if self.run.manifest.pass_ == "profile":
+            return "torch.profiler slowed this run: the measuring run beside it tells"
         means = _mean_stage_seconds(self.included)
         driver = {name.removesuffix("_s"): seconds for name, seconds in means.items()}
         # What runs beside another stage takes longer than the driver waits for it.
@@ -548,6 +553,8 @@ def _absent_idle(summary: RunSummary, measured: _Measured, nothing: str) -> list
     """Of the five names of idle time role_waiting follows from spans, low_sm and cpu_idle from samples, the others from a profile."""
     traced = [(f"idle.{name}", getattr(summary.idle, name, None)) for name in ("no_kernel", "exposed_communication")]
     untraced = "needs --profile" if summary.profile is None else "no device was traced, or not completely"
+    if measured.on_cpu and not measured.resources.devices:
+        untraced = ON_CPU
     reasons = [_Reason(name, value is None, untraced) for name, value in traced]
     reasons += [_Reason(name, True, reason) for name, reason in measured.resources.reasons.items()]
     if summary.idle is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlmbench.report import numbers
+from rlmbench.report import numbers, words
 from rlmbench.report.console_parts import hanging
 from rlmbench.report.parts import Cell, Folded, Note, Part, Section, Table, columns, line
 
@@ -65,7 +65,7 @@ def advice_section(summary: RunSummary, predictions: tuple[Part, ...] = ()) -> S
     if found is None:
         parts = (Note(NOT_LOOKED_AT),)
     elif not found:
-        parts = (Note("The run measured no figure that a guideline looks at."),)
+        parts = (Note(words.SLOWED if summary.run_pass == "profile" else "The run measured no figure that a guideline looks at."),)
     else:
         triggered = [one for one in found if one.triggered]
         shown = Table(

@@ -46,7 +46,7 @@ def run_page(run: Run, summary: RunSummary) -> Page:
             sections.memory_section(summary),
             resources.idle_section(summary),
             resources.resources_section(summary, run),
-            advice_section(summary, what_if_parts(run, summary)),
+            advice_section(summary, what_if_parts(run, summary) if manifest.pass_ == "measure" else ()),
             sections.learning_section(run, summary),
             sections.ledger_section(manifest),
             *taxonomy_sections([manifest.framework]),

@@ -133,8 +133,8 @@ CAPTION = (
 
 
 def beside_parts(prediction: Mapping[str, Any] | None, summary: RunSummary) -> list[Part]:
-    """The same for a run's page."""
-    if prediction is None:
+    """The same for a run's page; nothing of a run that torch.profiler slowed."""
+    if prediction is None or summary.run_pass == "profile":
         return []
     lines = tuple(line(Cell(what), predicted, measured, ratio) for what, predicted, measured, ratio in beside_rows(prediction, summary))
     return [Table("Predicted before the run, and measured", columns("what", "#predicted", "#measured", "#ratio"), lines), Note(CAPTION)]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
     from rlmbench.metrics.profile import ProfiledDevice, ProfileFigures, TracedCpu, TracedDevice, TracedStage
 
-SLOWED = "torch.profiler watched this run and slowed it: its times are not to be compared with anything."
-
 
 @dataclass(frozen=True)
 class Row:
@@ -142,7 +140,7 @@ def profile_sections(run: Run, summary: RunSummary) -> tuple[Section, ...]:
     profile = summary.profile
     parts: list[Part] = []
     if profile is not None:
-        intro = f"{SLOWED} A moment belongs to the innermost annotated stage of its thread."
+        intro = f"{words.SLOWED} A moment belongs to the innermost annotated stage of its thread."
         for titles, rows, title in _tables(profile):
             shown = tuple(line(Cell(f"\N{EM SPACE}{row.name}" if row.is_stage else row.name), *row.figures) for row in rows)
             parts.append(Table(title, columns("process, stage", *titles), shown))

@@ -50,7 +50,16 @@ def idle_rows(summary: RunSummary) -> list[tuple[str, str, str]]:
         name: numbers.share(getattr(idle, name), summary.absent.get(f"idle.{name}")) for name, _ in FIVE_NAMES if name != "role_waiting"
     }
     texts["role_waiting"] = waiting or numbers.absent(summary.absent.get("idle.roles"))
-    return [(name, texts[name], of_what) for name, of_what in FIVE_NAMES]
+    return [(name, texts[name], of_what + (_others(summary) if name == "cpu_idle" else "")) for name, of_what in FIVE_NAMES]
+
+
+def _others(summary: RunSummary) -> str:
+    """What of the cores' time that the run left was taken by others: such a machine is not idle."""
+    known = [(host.others_cpu_cores, host.cores) for host in summary.host if host.others_cpu_cores is not None and host.cores]
+    if not known:
+        return ""
+    share = sum(others for others, _ in known) / sum(cores for _, cores in known)
+    return f"; {numbers.share(share)} of it all was used by others"
 
 
 def energy_text(summary: RunSummary) -> str | None:

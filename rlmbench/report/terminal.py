@@ -19,7 +19,7 @@ from rlmbench.report.console_parts import text as _text
 from rlmbench.report.console_parts import to_copy as _to_copy
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.prediction import print_beside
-from rlmbench.report.profile import SLOWED, print_profile, profile_run_of
+from rlmbench.report.profile import print_profile, profile_run_of
 from rlmbench.report.trust import checks, measured_text
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
         _print_idle(summary, summary.idle, console)
     _print_resources(summary, console)
     _print_efficiency(summary, console)
-    if manifest.prediction is not None:
+    if manifest.prediction is not None and summary.run_pass == "measure":
         print_beside(manifest.prediction, summary, console)
     print_advice(summary, console)
     if summary.steps:
@@ -167,8 +167,8 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
             _hanging(console, "audit:  ", mismatch, "bold red")
     for violation in summary.violations:
         _hanging(console, "wrong:  ", violation, "bold red")
-    if summary.profile is not None:
-        _hanging(console, "profile: ", SLOWED, "yellow")
+    if summary.run_pass == "profile":
+        _hanging(console, "profile: ", words.SLOWED, "yellow")
     if summary.stages_s:
         console.print(_stages(summary))
     print_profile(summary, console)

@@ -25,6 +25,7 @@ HARNESS_COST_ENOUGH = 0.01
 def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
     """Every check, the gravest kind first."""
     return (
+        *_profiled(summary),
         _audit(summary),
         _coverage(summary),
         _arithmetic(summary),
@@ -40,6 +41,12 @@ def checks(summary: RunSummary, manifest: Manifest) -> tuple[Check, ...]:
         _versions(manifest),
         _hooks(summary),
     )
+
+
+def _profiled(summary: RunSummary) -> Iterator[Check]:
+    """A profile pass has the times of a trace being made."""
+    if summary.run_pass == "profile":
+        yield Check("Profile pass", "warn", words.SLOWED)
 
 
 def _audit(summary: RunSummary) -> Check:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlmbench.metrics.figures import WorkerFigures
     from rlmbench.records import Manifest
 
+SLOWED = "torch.profiler watched this run and slowed it: its times are not to be compared with anything."
 CPU_LABEL = "CPU: orchestration, not GPU throughput"
 _STATES: dict[str, State] = {"ok": "ok", "failed": "bad", "interrupted": "warn"}
 
@@ -26,7 +27,7 @@ def framework_name(manifest: Manifest) -> str:
     name = FRAMEWORK_NAMES.get(manifest.framework, manifest.framework)
     version = manifest.environment.packages.get(manifest.framework) if manifest.environment else None
     named = f"{name} {version}" if version else name
-    marks = [manifest.variant, "" if manifest.division == "matched" else manifest.division]
+    marks = [manifest.variant, *(mark for mark in (manifest.division, manifest.pass_) if mark not in ("matched", "measure"))]
     return ", ".join([named, *filter(None, marks)])
 
 
@@ -39,7 +40,10 @@ def summary_name(summary: RunSummary) -> str:
 
 def run_memory(peak_pss_bytes: int) -> str:
     """Host memory of a whole run."""
-    return f"at most {numbers.size(peak_pss_bytes)} over all processes at once, start-up included (shared pages counted once)"
+    return (
+        f"{numbers.size(peak_pss_bytes)} over all processes at once, start-up included (shared pages counted once): the most of a look every "
+        "5 s or more rarely, so that a short peak can be missed"
+    )
 
 
 def overlaps(seconds: float | None) -> bool:

@@ -91,8 +91,8 @@ class Rule:
 
 
 def guidelines(run: Run, summary: RunSummary) -> list[Guideline]:
-    """Every guideline whose figure the run recorded, those triggered first; empty for a run that measured nothing."""
-    if not summary.measured_steps:
+    """Every guideline whose figure the run recorded, those triggered first; empty for a run that measured nothing, or under a profiler."""
+    if not summary.measured_steps or summary.run_pass == "profile":
         return []
     inputs, why_not = _inputs(run, summary)
     facts = Facts(run, summary, inputs, why_not)

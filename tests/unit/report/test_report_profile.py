@@ -9,6 +9,7 @@ import shutil
 import pytest
 from rich.console import Console
 
+from rlmbench.metrics import summarize
 from rlmbench.metrics.profile import ProfiledDevice, ProfileFigures, TracedCpu, TracedDevice, TracedStage, TracedWorker, Untraced
 from rlmbench.records import Run
 from rlmbench.report import vega
@@ -16,6 +17,7 @@ from rlmbench.report.html import render
 from rlmbench.report.page import run_page
 from rlmbench.report.profile import profile_run_of
 from rlmbench.report.terminal import print_run_detail, print_runs
+from rlmbench.whatif.guidelines import guidelines
 
 STAGE = TracedStage(
     "generation.decode", 40, 1.0, no_kernel=0.25, exposed_communication=0.0, compute_s=0.7, communication_s=0.0, copy_s=0.05
@@ -98,6 +100,20 @@ def test_the_pages_of_both_runs_tell_of_it(profiled, monkeypatch) -> None:
     (section,) = [section for section in run_page(measured, plain).sections if section.id == "profile"]
     assert section.parts[0].text == f"rlmbench show {run.id}"
     assert f"profile: rlmbench show {run.id}" in printed(print_run_detail, measured, plain)
+
+
+def test_a_profile_pass_says_first_that_its_times_are_not_the_frameworks(profiled) -> None:
+    run, summary, measured = profiled
+    page = run_page(run, summary)
+    assert page.title == "gsm8k_grpo · TRL 1.16.0, profile"
+    assert (page.checks[0].name, page.checks[0].state) == ("Profile pass", "warn")
+    assert "slowed it" in page.checks[0].text
+    assert guidelines(run, summary) == []
+    assert summarize(run).absent["efficiency"].startswith("torch.profiler slowed this run")
+    told = printed(print_run_detail, run, summary)
+    assert "guideline" not in told and "Predicted before the run" not in told
+    other = run_page(measured, summary.model_copy(update={"run_pass": "measure", "profile": None}))
+    assert other.checks[0].name == "Workload audit"
 
 
 def test_another_campaigns_profile_is_not_this_runs(profiled) -> None:

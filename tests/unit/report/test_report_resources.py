@@ -54,6 +54,13 @@ def test_idle_time_stands_in_one_place_under_its_five_names(sampled):
     assert rows["role_waiting"].startswith("trainer ")
 
 
+def test_cores_that_others_used_are_not_told_as_idle_alone(sampled):
+    host = sampled[1].host[0].model_copy(update={"cores": 4, "others_cpu_cores": 1.0})
+    summary = sampled[1].model_copy(update={"host": [host]})
+    (told,) = [text for name, _, text in resources.idle_rows(summary) if name == "cpu_idle"]
+    assert told == "of the hosts' core time, not used by the run's processes; 25.0% of it all was used by others"
+
+
 def test_the_page_has_a_table_of_each_host_and_device(sampled):
     host, processes, *devices = tables(resources.resources_section(sampled[1]))
     assert cells(host, "whole step")[5] == "25.0%"
