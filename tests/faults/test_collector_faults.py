@@ -167,4 +167,4 @@ def test_a_stopped_collector_holds_up_nothing(tmp_path: Path, monkeypatch: pytes
         [pid] = [proc.pid for proc in process_table().values() if proc.parent == os.getpid() and proc.session == proc.pid]
         os.kill(pid, signal.SIGSTOP)  # it never goes on: whoever waited for it would not come here
     assert "did not end within 0.5 s" in collecting.problem
-    assert gone(pid)
+    assert wait_for(lambda: gone(pid), PATIENCE_S)

@@ -1,6 +1,6 @@
-"""Scripted failures, so that it is known what, when and where: is it told so? The failing stage takes 0.8 s, and fails in its middle.
+"""Scripted failures, so that it is known what, when and where: is it told so? The failing stage fails in its middle.
 
-A process that dies at once takes what its probe has not written with it, which is up to a quarter of a second.
+A process that dies at once takes what its probe has not written with it: a quarter of a second, or more where its thread waits for a core.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from tests.reference import Reference, run_reference
 
 SCRIPT = """
 stages:
-  {stage}: {{seconds: 0.8}}
+  {stage}: {{seconds: {seconds}}}
 failure: {{process: {process}, step: 2, stage: {stage}, kind: {kind}}}
 """
 APART = {"placement__mode": "disaggregated", "placement__rollout_devices": 1}
 
 
 def failed(folder: Path, kind: str, stage: str = "old_logprob", process: str = "trainer-0", **settings: object) -> Reference:
-    one = run_reference(folder, native=SCRIPT.format(stage=stage, process=process, kind=kind), measurement__steps=3, **settings)
+    seconds = 2.4 if kind in ("kill", "exit") else 0.8
+    script = SCRIPT.format(stage=stage, seconds=seconds, process=process, kind=kind)
+    one = run_reference(folder, native=script, measurement__steps=3, **settings)
     assert one.summary.status == "failed"
     assert one.summary.completed_steps == 1
     return one
