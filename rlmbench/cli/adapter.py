@@ -12,7 +12,7 @@ from rlmbench.errors import EXIT_OK, EXIT_RUN_FAILED, UserError, did_you_mean
 if TYPE_CHECKING:
     from rlmbench.adapter import Adapter
 
-app = typer.Typer(no_args_is_help=True, help="Check adapters, one's own or somebody else's.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check adapters, one's own or somebody else's.")
 
 
 @app.callback()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlmbench.adapter import EnvironmentSpec
     from rlmbench.environment import State
 
-app = typer.Typer(no_args_is_help=True, help="Build, list, check and remove the frameworks' environments.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build, list, check and remove the frameworks' environments.")
 
 Framework = Annotated[str, typer.Argument(help="A framework, such as trl, or one of its environments, such as trl-ppo.")]
 Name = Annotated[str | None, typer.Option("--name", help="Which of the framework's environments; by default its main one.")]

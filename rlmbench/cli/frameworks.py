@@ -13,7 +13,7 @@ from rlmbench.errors import EXIT_OK
 if TYPE_CHECKING:
     from rlmbench.adapter import Adapter
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 HEADER = """# What each framework can do, in the paper's terms
 

@@ -50,7 +50,9 @@ Examples:
   rlmbench compare gsm8k_grpo
   rlmbench suites list
 
-Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 an environment failed, 4 not comparable, 5 slower, 6 machine busy, 130 interrupted, 143 terminated.
+Exit codes:
+  0 done, 1 a run failed, 2 wrong usage, 3 an environment failed,
+  4 not comparable, 5 slower, 6 machine busy, 130 interrupted, 143 terminated
 """
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlmbench.runner.interrupts import Interrupts
     from rlmbench.runner.progress import Progress
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
 """What a disk that is full or gone says, in the middle of a run."""
@@ -35,7 +35,12 @@ CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 def run(
     suite: Annotated[str, typer.Argument(help="A suite's name (gsm8k_grpo) or path (suites/gsm8k_grpo).")],
     framework: Annotated[
-        list[str], typer.Option("--framework", "-f", help="trl, verl, openrlhf, or all; may be given several times.")
+        list[str],
+        typer.Option(
+            "--framework",
+            "-f",
+            help="Needed, unless --resume: trl, verl, openrlhf, reference (simulated), or all that are real; may be given several times.",
+        ),
     ] = [],  # noqa: B006
     scale: Annotated[str | None, typer.Option(help="tiny, small, base, large, or auto: the largest that fits this machine.")] = None,
     variant: Annotated[list[str], typer.Option(help="Of a sweep only this variant; may be given several times.")] = [],  # noqa: B006

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,9 @@ from rlmbench.errors import EXIT_USAGE
 if TYPE_CHECKING:
     from rlmbench.experiment import Suite
 
-app = typer.Typer(no_args_is_help=True, help="List, show and check suites.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check suites.")
 
+TEXT_COLUMNS = 80
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -201,10 +203,14 @@ def _page(suite: Suite) -> str:
             )
         )
     heads = ("scale", "GPUs", "model", "prompts x samples", "updates/step", "response cap", "lengths", "steps")
-    sources = "\n".join(f"  - {source}" for source in suite.sources)
+    sources = "\n".join(_wrapped(f"  - {source}", "    ") for source in suite.sources)
     swept = [f"  {scale}: {', '.join(variants)}" for scale in suite.scales if (variants := suite.variants_at(scale))]
     variants_ = "\n\nVariants, each a run of its own, laid over the above\n" + "\n".join(swept) if swept else ""
-    return f"{suite.name}: {suite.title}\n\n{suite.description}\n\n{_table(heads, rows)}{variants_}\n\nSources\n{sources}"
+    return f"{suite.name}: {suite.title}\n\n{_wrapped(suite.description)}\n\n{_table(heads, rows)}{variants_}\n\nSources\n{sources}"
+
+
+def _wrapped(words: str, indent: str = "") -> str:
+    return textwrap.fill(words, TEXT_COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _millions(parameters: int) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rlmbench.traces import CpuUsage, HtaBreakdown, TensorboardStep, Trace, Usage
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Definitions(StrEnum):

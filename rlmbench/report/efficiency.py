@@ -62,7 +62,7 @@ def rows(found: Efficiency) -> Iterable[tuple[str, list[str]]]:
 
 def step_lines(summary: RunSummary, found: Efficiency) -> list[tuple[str, str]]:
     """(name, text) of what holds for a step as a whole."""
-    step = f"{flops(found.step_model_flops)} in {numbers.seconds(found.step_s)}: {flops(found.achieved_flops_per_s, 'FLOP/s')}"
+    step = f"{flops(found.step_model_flops)} in {numbers.seconds(found.step_s)} on average: {flops(found.achieved_flops_per_s, 'FLOP/s')}"
     lines = [("step", f"{step}, {numbers.count(found.devices)} device{'s' if found.devices > 1 else ''}, {found.dtype}")]
     lines += [(f"{one.basis}", _against_text(one)) for one in found.against]
     if not found.against:
@@ -85,7 +85,7 @@ def _against_text(one: Against) -> str:
         return f"{peak}: no rate for this dtype is known"
     bound = ""
     if one.least_step_s is not None and one.work_depth_ratio is not None:
-        bound = f"; a step takes at least {numbers.seconds(one.least_step_s)}, it took {numbers.ratio(one.work_depth_ratio)} that"
+        bound = f"; a step of the lengths it had takes at least {numbers.seconds(one.least_step_s)}, it took {numbers.ratio(one.work_depth_ratio)} that"
     return f"MFU {numbers.share(one.step_mfu)}, HFU {numbers.share(one.step_hfu)} of {peak}{bound}"
 
 

@@ -37,7 +37,7 @@ def test_the_terminal_shows_flops_and_shares(finished: Any, known: RunSummary) -
     assert efficiency.flops(known.efficiency.stages["actor_update"].model_flops) in text
     assert "75.0% memory" in text
     assert (
-        "MFU 10.0%, HFU 12.0% of 989 TFLOP/s and 3,350 GB/s a device (H100-SXM; data sheet); a step takes at least 250 ms, it took 4.00x that"
+        "MFU 10.0%, HFU 12.0% of 989 TFLOP/s and 3,350 GB/s a device (H100-SXM; data sheet); a step of the lengths it had takes at least 250 ms, it took 4.00x that"
         in " ".join(text.split())
     )
 
