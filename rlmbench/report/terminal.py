@@ -35,6 +35,9 @@ BAR_WIDTH = 16
 LOG_LINES = 10
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "none": "dim"}
 _MARKS = {"ok": "ok ", "warn": "!  ", "bad": "X  ", "none": "-  "}
+NARROW = 72
+"""Columns of a terminal below which a table leaves out what it can spare, so that no word is broken."""
+SPARED_WHERE_NARROW = ("#cover", "#smp/s", "#probe")
 _MEMORY = ("torch_reserved_peak_bytes", "rss_peak_bytes")
 """What stands for a stage's memory, the first that was recorded: the device's, else the host's."""
 
@@ -117,22 +120,29 @@ def _overview(summaries: Sequence[RunSummary], width: int) -> Table:
     """The runs side by side. Their ids stand in the table only where all columns fit beside them."""
     longest = max(len(summary.id) for summary in summaries)
     named = width >= 84 + longest
-    table = _table("run", "framework", "status", "audit", "#steps", "#step s", "#cover", "#tok/s", "#smp/s", "#probe")
-    for place, summary in enumerate(summaries, start=1):
-        rates = summary.throughput
-        table.add_row(
-            _text(summary.id if named else f"[{place}]"),
-            _text(words.summary_name(summary)),
-            _text(summary.status, _STYLES[words.status_state(summary)]),
-            _audit(summary),
-            _text(f"{summary.measured_steps}/{summary.completed_steps}"),
-            _text(_short(summary.step_s.median, numbers.significant)),
-            _text(_short(summary.coverage.median, numbers.share)),
-            _text(_short(rates.step_tokens_per_s if rates else None, numbers.significant)),
-            _text(_short(rates.samples_per_s if rates else None, numbers.significant)),
-            _text(_short(summary.probe_overhead, numbers.share)),
-        )
+    narrow = width < NARROW
+    rows = [_overview_cells(summary, summary.id if named else f"[{place}]") for place, summary in enumerate(summaries, start=1)]
+    shown = [name for name in rows[0] if not (narrow and name in SPARED_WHERE_NARROW)]
+    table = _table(*shown)
+    for row in rows:
+        table.add_row(*[row[name] for name in shown])
     return table
+
+
+def _overview_cells(summary: RunSummary, name: str) -> dict[str, Any]:
+    rates = summary.throughput
+    return {
+        "run": _text(name),
+        "framework": _text(words.summary_name(summary)),
+        "status": _text(summary.status, _STYLES[words.status_state(summary)]),
+        "audit": _audit(summary),
+        "#steps": _text(f"{summary.measured_steps}/{summary.completed_steps}"),
+        "#step s": _text(_short(summary.step_s.median, numbers.significant)),
+        "#cover": _text(_short(summary.coverage.median, numbers.share)),
+        "#tok/s": _text(_short(rates.step_tokens_per_s if rates else None, numbers.significant)),
+        "#smp/s": _text(_short(rates.samples_per_s if rates else None, numbers.significant)),
+        "#probe": _text(_short(summary.probe_overhead, numbers.share)),
+    }
 
 
 def _short(value: float | None, form: Callable[[float], str]) -> str:
@@ -170,7 +180,7 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
     if summary.run_pass == "profile":
         _hanging(console, "profile: ", words.SLOWED, "yellow")
     if summary.stages_s:
-        console.print(_stages(summary))
+        console.print(_stages(summary, console.width))
     print_profile(summary, console)
     if summary.memory.run_peak_pss_bytes is not None:
         _hanging(console, "memory: ", words.run_memory(summary.memory.run_peak_pss_bytes))
@@ -200,8 +210,9 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
     console.print()
 
 
-def _stages(summary: RunSummary) -> Table:
-    table = _table("stage", "#median s", "#share", "", "#tok/step", "#peak memory", title="Where a measured step's time goes")
+def _stages(summary: RunSummary, width: int) -> Table:
+    bars = [""] if width >= NARROW else []
+    table = _table("stage", "#median s", "#share", *bars, "#tok/step", "#peak memory", title="Where a measured step's time goes")
     measured = [step for step in summary.steps if not step.excluded]
     total_s = sum(step.step_s for step in measured)
     gap = sum(step.unattributed_s for step in measured) / total_s if total_s else 0.0
@@ -216,7 +227,7 @@ def _stages(summary: RunSummary) -> Table:
             _text(style_of(stage).label),
             _text(numbers.fixed_seconds(medians.get(stage))),
             _text(numbers.share(shares[stage])),
-            _text(_bar(shares[stage] / largest)),
+            *[_text(_bar(shares[stage] / largest)) for _ in bars],
             _text(numbers.count(round(padding.computed_tokens / len(measured))) if padding and measured else ""),
             _text(written(peak) if peak is not None else ""),
         )
@@ -265,16 +276,19 @@ def _print_idle(summary: RunSummary, idle: Idle, console: Console) -> None:
 def _print_resources(summary: RunSummary, console: Console) -> None:
     """What the run took of its hosts and devices, by the collectors."""
     for host in summary.host:
-        table = _table(
-            "stage", "#cores", "#cpu_idle", "#RSS", "#PSS", title=f"Host {host.node}, {host.cores or '?'} cores: the run's processes"
-        )
+        # PSS is dear to read, and so rarely read that no reading may lie within a stage.
+        looked_for_pss = any(one.pss_bytes is not None for one in host.stages.values())
+        heads = ("stage", "#cores", "#cpu_idle", "#RSS", *(["#PSS"] if looked_for_pss else []))
+        table = _table(*heads, title=f"Host {host.node}, {host.cores or '?'} cores: the run's processes")
         for stage in in_order(set(host.stages)):
             one = host.stages[stage]
-            memory = [numbers.size(level.peak) if level is not None else "" for level in (one.rss_bytes, one.pss_bytes)]
+            levels = (one.rss_bytes, one.pss_bytes)[: len(heads) - 3]
+            memory = [numbers.size(level.peak) if level is not None else "" for level in levels]
             idle = resources.about(one.cpu_s, numbers.share(one.cpu_idle)) if one.cpu_idle is not None else ""
             table.add_row(*[_text(cell) for cell in (style_of(stage).label, resources.cores_text(one.cpu_s, one.seconds), idle, *memory)])
         table.caption = _text(
-            "Cores: in use on average; ~: the stage is shorter than the time between two readings. Memory: highest sum over all processes meanwhile.",
+            "Cores: in use on average; ~: the stage is shorter than the time between two readings. Memory: highest sum over all processes meanwhile; "
+            "in RSS a shared page counts in each process, in PSS once.",
             "dim",
         )
         table.caption_justify = "left"

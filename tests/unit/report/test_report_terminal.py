@@ -220,3 +220,15 @@ def test_checks_warn_below_their_limits(finished) -> None:
         "Versions": "ok",
         "Hooks": "none",
     }
+
+
+def test_a_narrow_terminal_breaks_no_word_of_its_main_tables(finished) -> None:
+    stream = io.StringIO()
+    print_runs([finished[1]], Console(file=stream, width=60))
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 60
+    (head,) = [line.split() for line in lines if line.split()[:2] == ["run", "framework"]]
+    assert head == ["run", "framework", "status", "audit", "steps", "step", "s", "tok/s"]
+    first = lines.index(next(line for line in lines if line.startswith(" stage "))) + 2
+    stages = " ".join(line[:20].strip() for line in lines[first : lines.index("", first)])
+    assert stages.startswith("generation reward reference log-probs old log-probs advantage actor update")
