@@ -10,7 +10,7 @@ import typer
 
 from rlmbench.errors import EXIT_OK, UserError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 MOST = 10_000_000
 """Devices: more than anybody has, and few enough that every figure stays exact."""
@@ -43,6 +43,8 @@ def whatif(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/whatif.schema.json) as the last line.")] = False,
 ) -> int:
     """Predict a run's step time in other execution modes, from what it measured and what is assumed.
+
+    Before any run: rlmbench plan placement_sweep says how long a step takes at least in each mode, on devices that you name.
 
     \b
     rlmbench whatif latest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rlmbench.errors import UserError
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from rlmbench.whatif import Prediction, WhatIf
 
 
+GIVEN_BACK = 0.005
+"""A replay that differs by less gives the run back; where an assumption is set that the run did not meet, it need not."""
+
+
 def print_what_if(found: WhatIf, console: Console) -> None:
     """The table of modes, what the model says of the run as it was, and every assumption."""
     heading(console, f"What if: {found.run}")
     was = f"{found.measured_mode} on {devices(found.measured_devices)}, {numbers.seconds(found.measured_step_s)} a step, mean of {found.measured_steps}"
     hanging(console, "measured: ", was)
     hanging(console, "model:    ", replayed(found))
-    console.print(_table(found))
+    console.print(_table(found, console))
     for mode, why in found.impossible.items():
         hanging(console, "n/a:      ", f"{mode}: {why}", "dim")
     hanging(console, "best:     ", best_text(found), "bold")
@@ -55,7 +60,7 @@ def what_if_parts(run: Run, summary: RunSummary) -> tuple[Part, ...]:
             Cell(one.mode, code=True),
             split_text(one).strip(),
             numbers.seconds(one.step_s),
-            numbers.ratio(one.ratio),
+            numbers.ratio(one.own_ratio, "does not fit"),
             waiting_text(one),
             f"{one.staleness_mean:.1f}",
         )
@@ -63,7 +68,7 @@ def what_if_parts(run: Run, summary: RunSummary) -> tuple[Part, ...]:
     )
     shown = PageTable(
         f"The same run in other modes on {devices(found.devices)}, simulated (rlmbench whatif); it ran on {found.measured_devices}",
-        columns("mode", "split", "#step", "#of the measured", "waiting", "#versions behind"),
+        columns("mode", "split", "#step", f"#of {found.measured_mode} there", "waiting", "#versions behind"),
         rows,
     )
     assumed = PageTable(
@@ -75,7 +80,7 @@ def what_if_parts(run: Run, summary: RunSummary) -> tuple[Part, ...]:
         ),
         prose=True,
     )
-    return (shown, Folded(assumed))
+    return (shown, Note(f"Best: {best_text(found)}."), *(Note(f"{note[0].upper()}{note[1:]}.") for note in found.notes), Folded(assumed))
 
 
 def waiting_text(one: Prediction) -> str:
@@ -87,14 +92,19 @@ def replayed(found: WhatIf) -> str:
     """The model's word on the run as it was."""
     off = round(found.replay.step_s / found.measured_step_s - 1, 3) + 0.0  # no -0.0%
     told = f"gives {numbers.seconds(found.replay.step_s)} for the same run ({off:+.1%}), "
-    told += "from each role's own seconds" if found.measured_ahead else "so that nothing is lost or counted twice"
+    if found.measured_ahead:
+        told += "from each role's own seconds"
+    else:
+        told += "so that nothing is lost or counted twice" if abs(off) < GIVEN_BACK else "with what is assumed of it"
     return f"{told}; other modes rest on the assumptions below"
 
 
 def best_text(found: WhatIf) -> str:
     """The fastest mode, its split, and against the run."""
     best = next(one for one in found.predictions if one.mode == found.best)
-    text_ = f"{best.mode}{split_text(best)} on {devices(found.devices)}: {numbers.seconds(best.step_s)} a step, {numbers.ratio(best.ratio)} of the measured"
+    own = "" if best.own_ratio is None else f"{numbers.ratio(best.own_ratio)} of {found.measured_mode} on the same devices, "
+    measured = f"{numbers.ratio(best.ratio)} of the step measured on {devices(found.measured_devices)}"
+    text_ = f"{best.mode}{split_text(best)} on {devices(found.devices)}: {numbers.seconds(best.step_s)} a step, {own}{measured}"
     return text_ + (f", with samples {best.staleness_mean:.1f} versions behind on average" if best.staleness_max else "")
 
 
@@ -138,30 +148,59 @@ def _memory_text(found: WhatIf) -> str:
     return f"what one device holds at least, by the cost model{but}."
 
 
-def _table(found: WhatIf) -> Table:
-    shown = table(
-        "mode", "split", "#step s", "#p90", "#ratio", "#tok/s", "#waiting", "#stale", "#memory", title=f"On {devices(found.devices)}"
-    )
-    for one in sorted(found.predictions, key=lambda one: one.step_s):
-        cells = (
-            one.mode.replace("_", " "),  # wraps between its words
-            split_text(one).strip(),
-            numbers.significant(one.step_s),
-            numbers.significant(one.p90_s),
-            f"{one.ratio:.2f}",
-            numbers.significant(one.tokens_per_s),
-            ", ".join(f"{share:.0%}" for share in one.waiting.values()),
-            f"{one.staleness_mean:.1f}/{one.staleness_max}" if one.staleness_max else "0",
-            "\n".join(numbers.size(peak) for peak in one.memory_bytes.values()) or "n/a",
-        )
-        shown.add_row(*[text(cell) for cell in cells])
-    shown.caption = text(
-        "Means over the simulated steps; ratio: to the measured step. Waiting: the devices neither generate, assess nor train. Stale: policy "
-        f"versions behind, mean/most. Memory: {_memory_text(found)}{_order_text(found)}",
-        "dim",
-    )
+def _table(found: WhatIf, console: Console) -> Table:
+    """All columns, or as many as fit the terminal without a word broken: those that matter least go first."""
+    columns = {title: [cell(one) for one in sorted(found.predictions, key=lambda one: one.step_s)] for title, cell in _COLUMNS}
+    for dropped in _DISPENSABLE:
+        if sum(_needed(title, cells) for title, cells in columns.items()) <= console.width:
+            break
+        del columns[dropped]
+    titles = list(columns)
+    shown = table(*titles, title=f"On {devices(found.devices)}")
+    for row in zip(*columns.values(), strict=True):
+        shown.add_row(*map(text, row))
+    shown.caption = text(" ".join(_caption(found, titles)), "dim")
     shown.caption_justify = "left"
     return shown
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Prediction], str]], ...] = (
+    ("mode", lambda one: one.mode.replace("_", " ")),  # wraps between its words
+    ("split", lambda one: split_text(one).strip()),
+    ("#step s", lambda one: numbers.significant(one.step_s)),
+    ("#p90", lambda one: numbers.significant(one.p90_s)),
+    ("#ratio", lambda one: "n/a" if one.own_ratio is None else f"{one.own_ratio:.2f}"),
+    ("#tok/s", lambda one: numbers.significant(one.tokens_per_s)),
+    ("#waiting", lambda one: ", ".join(f"{share:.0%}" for share in one.waiting.values())),
+    ("#stale", lambda one: f"{one.staleness_mean:.1f}/{one.staleness_max}" if one.staleness_max else "0"),
+    ("#memory", lambda one: "\n".join(numbers.size(peak) for peak in one.memory_bytes.values()) or "n/a"),
+)
+_DISPENSABLE = ("#p90", "#tok/s", "#memory", "#stale", "#waiting")
+
+
+def _needed(title: str, cells: Sequence[str]) -> int:
+    """Characters that a column takes at least, with the two around it: its longest line, and of modes, which wrap, the longest word."""
+    shown = [title.removeprefix("#"), *cells]
+    return 2 + max(len(part) for cell in shown for part in (cell.split() if title == "mode" else cell.split("\n")))
+
+
+def _caption(found: WhatIf, titles: Sequence[str]) -> Iterator[str]:
+    """What the columns that are shown mean, and which are not."""
+    yield "Means over the simulated steps."
+    if found.own is None:
+        yield f"No ratio: {found.measured_mode}, as the run ran, does not fit these devices."
+    else:
+        yield f"Ratio: to {found.measured_mode}{split_text(found.own)}, as the run ran, on the same devices."
+    told = {
+        "#waiting": "Waiting: the devices neither generate, assess nor train.",
+        "#stale": "Stale: policy versions behind, mean/most.",
+        "#memory": f"Memory: {_memory_text(found)}",
+    }
+    yield from (meaning for title, meaning in told.items() if title in titles)
+    if titles[-1] in ("#memory", "#stale", "#waiting") and (order := _order_text(found)):
+        yield order.strip()
+    if left := [title.removeprefix("#") for title, _ in _COLUMNS if title not in titles]:
+        yield f"Too narrow here for {', '.join(left)}: see --json."
 
 
 def _order_text(found: WhatIf) -> str:

@@ -62,6 +62,11 @@ class Assumptions(BaseModel):
         description="Under bounded asynchrony rollouts are assessed before they are handed over (Table 9). false: by the trainer, as verl, OpenRLHF "
         "and the reference framework do",
     )
+    waiting_s: Seconds | None = Field(
+        None,
+        description="Seconds of a step in which the driver waits and nothing runs, such as until its next poll for finished rollouts. "
+        "null: as measured",
+    )
     stream_parts: Annotated[float, Field(ge=1), NUMBER] | None = Field(
         None,
         description="In how many parts fused stages hand samples on: the second ends one part after the first. "

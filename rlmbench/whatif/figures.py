@@ -39,7 +39,10 @@ class PredictionFigures(Figures):
     p50_s: float
     p90_s: float
     p99_s: float
-    ratio: float = Field(description="step_s over the measured mean.")
+    ratio: float = Field(description="step_s over the measured mean, which is on `measured_devices`.")
+    own_ratio: float | None = Field(
+        description="step_s over that of the run's own mode on the same devices (`own`). null: that does not fit them, or this is `own` or `replay`."
+    )
     tokens_per_s: float = Field(description="Prompt and response tokens.")
     tokens_per_s_per_device: float
     waiting: dict[str, float] = Field(description="Role -> share of the time in which its devices neither generate, assess nor train.")
@@ -83,6 +86,7 @@ class WhatIfFigures(Figures):
     replay: PredictionFigures = Field(description="The model's own word on the run as it was.")
     decode: DecodeFigures
     devices: int = Field(description="Devices that the predictions are for.")
+    own: PredictionFigures | None = Field(description="The run's own mode on `devices`; null where it does not fit them.")
     predictions: list[PredictionFigures]
     impossible: dict[str, str] = Field(description="Mode -> why the run cannot tell about it.")
     best: str = Field(description="The fastest of the predictions' modes.")

@@ -18,7 +18,7 @@ import numpy as np
 from rlmbench.errors import UserError
 from rlmbench.metrics.figures import Guideline, StepFigures
 from rlmbench.whatif.assumptions import Assumptions
-from rlmbench.whatif.inputs import ON_DEVICES, Inputs, affordable_steps, inputs_from_run
+from rlmbench.whatif.inputs import ON_DEVICES, Inputs, affordable_steps, inputs_from_run, without_waiting
 from rlmbench.whatif.modes import MODES, Drawn, Layout, draw, predict
 from rlmbench.whatif.result import own_layout, replay
 from rlmbench.whatif.search import best_split
@@ -224,7 +224,7 @@ def _waits(facts: Facts) -> float | None:
 def _waited(facts: Facts) -> Outcome | None:
     return facts.changed(
         "the same run without its waiting",
-        lambda inputs: replace(inputs, other_s=np.maximum(inputs.other_s - (0.0 if inputs.idle_s is None else inputs.idle_s), 0.0)),
+        lambda inputs: replace(inputs, other_s=without_waiting(inputs)),
     )
 
 
@@ -335,7 +335,7 @@ RULES = (
     ),
     Rule(
         "waiting_driver",
-        "A driver that polls for finished work adds its interval to every step",
+        "A driver that polls for finished work adds its interval to every step (verl's: placement.fast_rollout_poll=true shortens it)",
         "median share of a step in which the driver waits and nothing runs",
         0.1,
         _waits,

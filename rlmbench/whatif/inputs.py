@@ -225,6 +225,11 @@ def response_lengths(run: Run, numbers: Sequence[int]) -> tuple[npt.NDArray[np.i
     return tuple(of_step[:fewest] for of_step in lengths)
 
 
+def without_waiting(inputs: Inputs) -> Floats:
+    """`other_s` of each measured step without what the driver waited while nothing ran."""
+    return inputs.other_s if inputs.idle_s is None else np.maximum(inputs.other_s - inputs.idle_s, 0.0)
+
+
 def affordable_steps(samples: int, at_most: int = 100) -> int:
     """Steps to simulate where nobody waits for the answer: about a million samples in all, ten steps at least."""
     return min(at_most, max(1_000_000 // max(samples, 1), 10))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from rlmbench.errors import UserError
 from rlmbench.whatif.assumptions import Assumptions
 from rlmbench.whatif.asynchronous import Floats
-from rlmbench.whatif.inputs import ON_DEVICES, ON_HOST, Decode, Inputs, decode_cost
+from rlmbench.whatif.inputs import ON_DEVICES, ON_HOST, Decode, Inputs, decode_cost, without_waiting
 
 Lengths = npt.NDArray[np.int32]
 MODELLED = "cost model"
@@ -51,6 +51,8 @@ class Layout:
 class Prediction:
     """One mode on one layout. Seconds are per step, over the simulated steps after the pipeline has filled.
 
+    `ratio`: to the measured step, on the devices that it had; `own_ratio`: to the run's own mode on the same devices as this prediction, which
+    leaves nothing but the mode (None where that mode does not fit them).
     `waiting`: role -> share of the time in which its devices do no work; `bubble_s`: the same in seconds per step.
     `memory_bytes`: role -> highest peak that the run measured in the stages the role runs, not rescaled; empty where none was recorded.
     With `memory_source` "cost model" what a device of the role holds at least in this layout (`rlmbench.whatif.memory`).
@@ -72,6 +74,7 @@ class Prediction:
     staleness_max: int
     memory_bytes: Mapping[str, int]
     memory_source: str = "measured"
+    own_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,8 @@ class Drawn:
         return self.measured(self.inputs.switch_s)
 
     def other(self) -> Floats:
-        return self.measured(self.inputs.other_s)
+        given = self.assumptions.waiting_s
+        return self.measured(self.inputs.other_s) if given is None else self.measured(without_waiting(self.inputs)) + given
 
     def fuse(self, first: Floats, second: Floats) -> Floats:
         """Two stages of which the second takes up samples as the first ends them: the longer, and one part of the shorter."""

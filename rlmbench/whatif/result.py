@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.whatif.assumptions import Assumptions
-from rlmbench.whatif.inputs import Decode, Inputs, inputs_from_run
+from rlmbench.whatif.inputs import Decode, Inputs, inputs_from_run, without_waiting
 from rlmbench.whatif.memory import device_memory
 from rlmbench.whatif.modes import MODELLED, MODES, Drawn, Layout, Prediction, draw, predict
 from rlmbench.whatif.search import best_split
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from rlmbench.records import Run
 
 STEPS = 400
+CPU_LABEL = "CPU: orchestration, not GPU throughput"
+PUBLISHED_ERRORS = (
+    "six published GPU runs in other modes were predicted 10% to 117% too slow (docs/whatif.md): a smaller difference may be none"
+)
+MUCH_WAITING = 0.05
+"""Of the shortest predicted step: from here on it is said that the driver's waiting is kept."""
 MOST_RESPONSES = 100_000_000
 """Simulated at once: a few GB."""
 
@@ -41,6 +47,7 @@ class WhatIf:
     """The predictions for one run. `replay` is the model's own word on the run as it was: of a run in turn it must give it back; of one whose
     rollouts ran ahead (`measured_ahead`) it follows from each role's own seconds, so that its error is the schedule's.
 
+    `own`: the run's own mode on `devices`, to which the predictions' `own_ratio` is.
     `impossible`: mode -> why the run cannot tell about it. `best`: the fastest of the predictions' modes.
     """
 
@@ -54,6 +61,7 @@ class WhatIf:
     replay: Prediction
     decode: Decode
     devices: int
+    own: Prediction | None
     predictions: tuple[Prediction, ...]
     impossible: Mapping[str, str]
     best: str
@@ -96,6 +104,10 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
             impossible[mode] = str(error).removeprefix(f"{mode}: ")
     if not predictions:
         raise UserError(f"no mode can be simulated: {'; '.join(dict.fromkeys(impossible.values()))}")
+    own = _own(drawn, devices)
+    if own is not None:
+        predictions = [replace(one, own_ratio=one.step_s / own.step_s) for one in predictions]
+    shortest_s = min(one.step_s for one in predictions)
     return WhatIf(
         run=run.id,
         framework=run.manifest.framework,
@@ -107,11 +119,12 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
         replay=replay(drawn),
         decode=drawn.decode,
         devices=devices,
+        own=own,
         predictions=tuple(predictions),
         impossible=impossible,
         best=min(predictions, key=lambda one: one.step_s).mode,
         assumptions=tuple(question.assumptions.stated()),
-        notes=tuple(_notes(inputs, summary)),
+        notes=(*_ended(summary), *_trust(run), *_notes(inputs), *_waiting(run, drawn, shortest_s)),
     )
 
 
@@ -125,6 +138,17 @@ def own_layout(inputs: Inputs) -> Layout:
     return Layout(inputs.devices, inputs.rollout_devices, inputs.training_devices, inputs.staleness, inputs.tensor)
 
 
+def _own(drawn: Drawn, devices: int) -> Prediction | None:
+    """The run's own mode on `devices`: in its own split where they are as many as it had, else in the best one. None where it does not fit."""
+    inputs = drawn.inputs
+    if devices == inputs.devices:
+        return replay(drawn)
+    try:
+        return _predicted(drawn, inputs.mode, Layout(devices, devices, devices, inputs.staleness, inputs.tensor), None)
+    except UserError:
+        return None
+
+
 def _predicted(drawn: Drawn, mode: str, whole: Layout, split: tuple[int, int] | None) -> Prediction:
     if not MODES[mode].is_split:
         return predict(drawn, mode, whole)
@@ -136,13 +160,37 @@ def _predicted(drawn: Drawn, mode: str, whole: Layout, split: tuple[int, int] | 
     return best_split(drawn, mode, whole)
 
 
-def _notes(inputs: Inputs, summary: RunSummary) -> list[str]:
+def _trust(run: Run) -> list[str]:
+    """How far such a prediction is to be trusted: what the measured seconds are not good for, and how wrong published pairs found it."""
+    on_cpu = run.manifest.environment.device == "cpu" if run.manifest.environment else not run.manifest.devices
+    label = run.manifest.simulated or (CPU_LABEL if on_cpu else None)
+    return [*([f"{label}, and so is what follows from it"] if label else []), PUBLISHED_ERRORS]
+
+
+def _waiting(run: Run, drawn: Drawn, shortest_s: float) -> list[str]:
+    """What the driver waits in every mode, where that is much of the shortest predicted step; and what takes it away."""
+    inputs = drawn.inputs
+    waited_s = 0.0 if inputs.idle_s is None else float((inputs.other_s - without_waiting(inputs)).mean())
+    if drawn.assumptions.waiting_s is not None or waited_s < MUCH_WAITING * shortest_s:
+        return []
+    poll = str(run.manifest.traits.get("rollout_poll", "none"))
+    slow = poll.startswith("every") and not run.experiment.placement.fast_rollout_poll
+    why = f" for its poll for finished rollouts ({poll}), which placement.fast_rollout_poll=true shortens in a run" if slow else ""
+    return [f"in every mode {waited_s:.3g} s of a step are kept in which the driver waits{why}; --assume waiting_s=0 leaves them out"]
+
+
+def _ended(summary: RunSummary) -> list[str]:
     notes = []
     if summary.status != "ok":
         why = f" ({summary.failure_class})" if summary.failure_class else ""
         notes.append(f"the run did not end well: {summary.status}{why}; this is what follows from the steps that it finished, right or not")
     if summary.run_pass != "measure":
         notes.append("torch.profiler slowed this run: its seconds are no measurement; give the run that it was made beside")
+    return notes
+
+
+def _notes(inputs: Inputs) -> list[str]:
+    notes = []
     if inputs.ahead:
         notes += _of_a_run_ahead(inputs)
     if not inputs.sync_s.any() and not inputs.load_s:

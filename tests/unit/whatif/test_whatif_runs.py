@@ -28,11 +28,15 @@ from rlmbench.metrics import RunSummary, summarize
 from rlmbench.metrics.figures import Guideline
 from rlmbench.records import Run, load
 from rlmbench.report.advice import advice_section, print_advice
+from rlmbench.report.parts import Note
+from rlmbench.report.parts import Table as PageTable
 from rlmbench.report.sweep import print_sweep
-from rlmbench.report.whatif import print_what_if
-from rlmbench.whatif import MODES, Assumptions, Question, document, inputs_from_run, what_if, whatif_schema, whatif_schema_text
+from rlmbench.report.whatif import print_what_if, what_if_parts
+from rlmbench.report.words import CPU_LABEL
+from rlmbench.whatif import MODES, Assumptions, Question, WhatIf, document, inputs_from_run, what_if, whatif_schema, whatif_schema_text
 from rlmbench.whatif.guidelines import NAMES, RULES, Facts, advised, guidelines
 from rlmbench.whatif.published import outcomes
+from rlmbench.whatif.result import PUBLISHED_ERRORS
 from rlmbench.whatif.sweep import rows
 
 DOCS = Path(__file__).parents[3] / "docs" / "whatif.md"
@@ -70,6 +74,123 @@ def test_the_run_itself_is_given_back(recorded: Recorded) -> None:
     assert found.replay.step_s == pytest.approx(found.measured_step_s, rel=1e-9)
     assert found.predictions[0].ratio == pytest.approx(1, rel=1e-9)
     assert found.best == "colocated" and found.devices == 2
+
+
+def of_reference(framework: str, question: Question) -> WhatIf:
+    run = load(next(REFERENCE.glob(f"*-{framework}-tiny-r0")))
+    return what_if(run, summarize(run), question)
+
+
+def printed(found: WhatIf, width: int = 300) -> str:
+    out = io.StringIO()
+    print_what_if(found, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_more_devices_are_no_gain_of_a_mode() -> None:
+    """TRL on one device: on two, one step off (max(generation, work) of a device each) is faster than the run was, and slower than staying co-located,
+    which halves all but a part of the generation."""
+    found = of_reference("trl", Question(devices=2))
+    of = {one.mode: one for one in found.predictions}
+    together, ahead = of["colocated"], of["one_step_off"]
+    assert found.own is not None and (found.own.mode, found.own.layout.devices) == ("colocated", 2)
+    assert together.own_ratio == pytest.approx(1)
+    assert ahead.ratio == pytest.approx(ahead.step_s / found.measured_step_s) and ahead.ratio < 0.8
+    assert ahead.own_ratio == pytest.approx(ahead.step_s / together.step_s) and ahead.own_ratio > 1.3
+    (row,) = [line.split() for line in printed(found).splitlines() if line.startswith(" one step off")]
+    assert row[3:7] == ["1:1", f"{ahead.step_s:.3f}", f"{ahead.p90_s:.3f}", f"{ahead.own_ratio:.2f}"]
+    best = of[found.best]
+    told = f"best:     {found.best} 1:1 on 2 devices: {best.step_s * 1e3:.0f} ms a step, {best.step_s / together.step_s:.2f}x of colocated on the same "
+    assert told + f"devices, {best.ratio:.2f}x of the step measured on 1 device" in printed(found)
+    (answer,) = document([found])["whatif"]
+    assert answer["own"]["step_s"] == together.step_s
+    assert {one["mode"]: one["own_ratio"] for one in answer["predictions"]} == {mode: one.own_ratio for mode, one in of.items()}
+
+
+def test_the_page_says_the_same_with_its_reservations() -> None:
+    run = load(next(REFERENCE.glob("*-trl-tiny-r0")))
+    shown, *notes, _ = what_if_parts(run, summarize(run))
+    assert isinstance(shown, PageTable) and [column.title for column in shown.columns][3] == "of colocated there"
+    ahead = next(row.cells for row in shown.lines if row.cells[0].text == "one_step_off")
+    assert ahead[3].text == "1.33x"  # 0.742 s over 0.558 s, as the terminal has them
+    told = [note.text for note in notes if isinstance(note, Note)]
+    assert told[0].startswith("Best: combined 1:1 on 2 devices: ") and "of colocated on the same devices" in told[0]
+    assert told[1].startswith("CPU: orchestration, not GPU throughput") and "docs/whatif.md" in told[2]
+
+
+def test_a_divided_run_is_compared_with_itself_in_its_own_split(tmp_path: Path) -> None:
+    """On its own devices the run as it was (1:2); on others, where no split is its own, the best one. Without a replica for it there is no ratio."""
+    run = synthetic_run.write_run(tmp_path)
+    place = run.experiment.placement.model_copy(update={"mode": "disaggregated", "rollout_devices": 1})
+    run.experiment = run.experiment.model_copy(update={"placement": place})
+    summary = summarize(run)
+    same, more, fewer = (what_if(run, summary, Question(devices=count, steps=20)) for count in (3, 12, 1))
+    assert same.own is not None and (same.own.layout.rollout, same.own.layout.training) == (1, 2)
+    assert same.own.step_s == pytest.approx(same.measured_step_s)
+    (best,) = [one for one in more.predictions if one.mode == "disaggregated"]
+    assert more.own is not None and (more.own.layout.rollout, more.own.step_s) == (best.layout.rollout, best.step_s)
+    assert best.own_ratio == 1
+    assert fewer.own is None and {one.own_ratio for one in fewer.predictions} == {None}
+    assert "No ratio: disaggregated, as the run ran, does not fit these devices." in " ".join(printed(fewer).split())
+
+
+def test_how_far_it_is_to_be_trusted_is_said(recorded: Recorded, tmp_path: Path) -> None:
+    """The range of errors is that of the published pairs, all of them predicted too slow; seconds of a CPU are no GPU's."""
+    errors = [one.error for one in outcomes()]
+    assert len(errors) == 6 and f"predicted {min(errors):.0%} to {max(errors):.0%} too slow (docs/whatif.md)" in PUBLISHED_ERRORS
+    asked = Question(("colocated",), steps=20)
+    on_cpu, on_gpu = (
+        what_if(run, summarize(run), asked)
+        for run in (
+            recorded[0],
+            synthetic_run.write_run(tmp_path, changes={"environment": None, "devices": [{"name": "any", "memory_bytes": 80 << 30}]}),
+        )
+    )
+    assert on_cpu.notes[:2] == (f"{CPU_LABEL}, and so is what follows from it", PUBLISHED_ERRORS)
+    assert on_gpu.notes[0] == PUBLISHED_ERRORS and not any("CPU" in note for note in on_gpu.notes)
+    assert f"note:     {PUBLISHED_ERRORS}" in printed(on_cpu)
+
+
+def test_a_poll_that_every_mode_keeps_is_named_and_can_be_left_out() -> None:
+    """verl's driver waits for its replay buffer's poll: seconds of the stage `wait` in the record, nothing else runs meanwhile."""
+    (path,) = REFERENCE.glob("*-verl-tiny-r0")
+    steps = json.loads((path / "summary.json").read_text())["runs"][0]["steps"]
+    waited_s = fmean(step["stages_s"]["wait"] for step in steps if step["excluded"] is None)
+    found = of_reference("verl", Question(devices=16))
+    (note,) = [note for note in found.notes if "waits" in note]
+    assert note.startswith(
+        f"in every mode {waited_s:.3g} s of a step are kept in which the driver waits for its poll for finished rollouts (every 2 s), "
+    )
+    assert "placement.fast_rollout_poll=true" in note and "--assume waiting_s=0" in note
+    asked = Assumptions().with_settings(["waiting_s=0"])
+    without = of_reference("verl", Question(devices=16, assumptions=asked))
+    assert not any("waits" in note for note in without.notes)
+    kept, left = ({one.mode: one.step_s for one in one.predictions} for one in (found, without))
+    assert kept["colocated"] - left["colocated"] == pytest.approx(waited_s)
+    advice = next(one for one in guidelines(load(path), summarize(load(path))) if one.name == "waiting_driver")
+    assert without.replay.step_s == pytest.approx(advice.predicted_step_s, rel=1e-3)  # the same run without its waiting
+    assert "with what is assumed of it" in printed(without)
+    half = of_reference("verl", Question(("colocated",), devices=16, assumptions=Assumptions().with_settings(["waiting_s=0.5"])))
+    assert half.predictions[0].step_s == pytest.approx(left["colocated"] + 0.5)
+    assert not any("waits" in note for note in of_reference("trl", Question(devices=2)).notes)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (80, "mode split step s p90 ratio tok/s waiting stale memory"),
+        (60, "mode split step s ratio waiting stale"),
+        (40, "mode split step s ratio"),
+    ],
+)
+def test_a_narrow_terminal_has_fewer_columns_and_whole_words(width: int, columns: str) -> None:
+    lines = printed(of_reference("verl", Question(devices=16)), width).splitlines()
+    assert max(map(len, lines)) <= width
+    (first,) = [place for place, line in enumerate(lines) if line.split() == columns.split()]
+    table = lines[first + 2 : lines.index("", first)] if "" in lines[first:] else lines[first + 2 :]
+    words = {word for line in table for word in line[: lines[first].index("split")].split()}
+    assert {word for mode in MODES for word in mode.split("_")} <= words
+    assert ("Too narrow here for p90, tok/s" in " ".join(" ".join(lines).split())) == (width < 80)
 
 
 def test_memory_of_a_layout_that_did_not_run_is_the_cost_models(tmp_path: Path) -> None:
