@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rlmbench.comparison.configurations import Group, device_of
 from rlmbench.comparison.differences import COMPUTED_TOKENS, asked_differently
@@ -34,22 +34,27 @@ def reasons(a: Group, b: Group, figures_a: Configuration, figures_b: Configurati
         *_simulated(pair, names),
         *_hardware(pair, names),
         *_workload(pair, names),
-        *_audits(pair, names),
-        *_weights(pair, names),
-        *_throttling(pair, names),
+        *_of_either(pair, names, _audits, _weights, _throttling),
         *_few_runs(pair, names),
-        *_failed_runs(pair, names),
+        *_of_either(pair, names, _failed_runs),
         *_division(pair, names),
         *_devices_held(pair, figures_a, figures_b),
         *_hosts(pair),
-        *_load(pair, names),
-        *_others(pair, names),
-        *_coverage(pair, names),
+        *_of_either(pair, names, _load, _others, _coverage),
         *_measured_by(pair),
         *_natural(pair, names),
         *_work_in_effect(differences),
         *_precision(differences),
     ]
+    return sorted(found, key=lambda reason: reason.severity != "prevents")
+
+
+def reasons_of_one(one: Group, name: str) -> list[Reason]:
+    """What the runs of one configuration say against its figures, whatever stands beside it."""
+    if not one.ok:
+        return []  # there are no figures
+    checks = (_audits, _weights, _throttling, _failed_runs, _load, _others, _coverage)
+    found = [*(reason for check in checks for reason in check(one, name)), *_hosts((one,)), *_measured_by((one,))]
     return sorted(found, key=lambda reason: reason.severity != "prevents")
 
 
@@ -75,6 +80,13 @@ def _reserves(kind: str, sentence: str) -> Reason:
 
 def _each(pair: Pair, names: Names) -> Iterable[tuple[str, Group]]:
     return zip(names, pair, strict=True)
+
+
+def _of_either(pair: Pair, names: Names, *checks: Callable[[Group, str], Iterable[Reason]]) -> Iterable[Reason]:
+    """Checks that look at one configuration's runs alone, of both."""
+    for check in checks:
+        for name, one in _each(pair, names):
+            yield from check(one, name)
 
 
 def _no_good_run(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -103,13 +115,10 @@ def _simulated(pair: Pair, names: Names) -> Iterable[Reason]:
         yield _prevents("simulated", f"{names[0] if said[0] else names[1]} is {said[0] or said[1]}")
 
 
-def _failed_runs(pair: Pair, names: Names) -> Iterable[Reason]:
-    for name, one in _each(pair, names):
-        lost = len(one.runs) - len(one.ok)
-        if one.ok and lost:
-            yield _reserves(
-                "failed_runs", f"{lost} of {len(one.runs)} runs of {name} did not end well and are left out ({_ends(one.runs)})"
-            )
+def _failed_runs(one: Group, name: str) -> Iterable[Reason]:
+    lost = len(one.runs) - len(one.ok)
+    if one.ok and lost:
+        yield _reserves("failed_runs", f"{lost} of {len(one.runs)} runs of {name} did not end well and are left out ({_ends(one.runs)})")
 
 
 def _hardware(pair: Pair, names: Names) -> Iterable[Reason]:
@@ -129,8 +138,8 @@ def _devices_held(pair: Pair, figures_a: Configuration, figures_b: Configuration
         yield _reserves("devices_held", f"another number of devices (ranks, on a CPU): {', '.join(each)}")
 
 
-def _hosts(pair: Pair) -> Iterable[Reason]:
-    hosts = sorted({str(run.manifest.host.get("hostname")) for one in pair for run in one.runs if run.manifest.host.get("hostname")})
+def _hosts(groups: Sequence[Group]) -> Iterable[Reason]:
+    hosts = sorted({str(run.manifest.host.get("hostname")) for one in groups for run in one.runs if run.manifest.host.get("hostname")})
     if len(hosts) > 1:
         yield _reserves("different_hosts", f"the runs were made on {len(hosts)} hosts of the same kind: {', '.join(hosts)}")
 
@@ -207,26 +216,24 @@ def _natural(pair: Pair, names: Names) -> Iterable[Reason]:
     yield _reserves("natural_lengths", f"{sentence}{' and '.join(means)}; {then}")
 
 
-def _audits(pair: Pair, names: Names) -> Iterable[Reason]:
-    for name, one in _each(pair, names):
-        bad = [run for run in one.ok if run.summary.audit is None or not run.summary.audit.ok]
-        if bad:
-            audit = bad[0].summary.audit
-            why = f"{audit.mismatch_count} mismatches, first: {audit.mismatches[0]}" if audit and audit.mismatches else "there is none"
-            yield _prevents("audit", f"the work of {len(bad)} runs of {name} was not proven by an audit ({bad[0].id}: {why})")
+def _audits(one: Group, name: str) -> Iterable[Reason]:
+    bad = [run for run in one.ok if run.summary.audit is None or not run.summary.audit.ok]
+    if bad:
+        audit = bad[0].summary.audit
+        why = f"{audit.mismatch_count} mismatches, first: {audit.mismatches[0]}" if audit and audit.mismatches else "there is none"
+        yield _prevents("audit", f"the work of {len(bad)} runs of {name} was not proven by an audit ({bad[0].id}: {why})")
 
 
-def _weights(pair: Pair, names: Names) -> Iterable[Reason]:
+def _weights(one: Group, name: str) -> Iterable[Reason]:
     """Speed is not bought with wrong training: weights must change, and reach the rollout engine."""
-    for name, one in _each(pair, names):
-        still = [run for run in one.ok if run.summary.learning.weights_changed is False]
-        if still:
-            yield _prevents("weights_unchanged", f"no optimizer step changed the weights in {len(still)} runs of {name} ({still[0].id})")
-        for run in one.ok:
-            sentence = _broken_sync(run)
-            if sentence:
-                yield _prevents("broken_weight_sync", f"new weights did not reach the rollout engine of {name}: {sentence} ({run.id})")
-                break
+    still = [run for run in one.ok if run.summary.learning.weights_changed is False]
+    if still:
+        yield _prevents("weights_unchanged", f"no optimizer step changed the weights in {len(still)} runs of {name} ({still[0].id})")
+    for run in one.ok:
+        sentence = _broken_sync(run)
+        if sentence:
+            yield _prevents("broken_weight_sync", f"new weights did not reach the rollout engine of {name}: {sentence} ({run.id})")
+            break
 
 
 def _broken_sync(run: Evidence) -> str | None:
@@ -245,15 +252,14 @@ def _broken_sync(run: Evidence) -> str | None:
     return None
 
 
-def _throttling(pair: Pair, names: Names) -> Iterable[Reason]:
-    for name, one in _each(pair, names):
-        slowed = {run.id: share for run in one.ok if (share := _throttled_share(run)) > 0}
-        if slowed:
-            worst = max(slowed, key=lambda run: slowed[run])
-            sentence = (
-                f"a device of {name} was throttled in {len(slowed)} of {len(one.ok)} runs, up to {slowed[worst]:.1%} of the time ({worst})"
-            )
-            yield _prevents("throttled", sentence)
+def _throttling(one: Group, name: str) -> Iterable[Reason]:
+    slowed = {run.id: share for run in one.ok if (share := _throttled_share(run)) > 0}
+    if slowed:
+        worst = max(slowed, key=lambda run: slowed[run])
+        sentence = (
+            f"a device of {name} was throttled in {len(slowed)} of {len(one.ok)} runs, up to {slowed[worst]:.1%} of the time ({worst})"
+        )
+        yield _prevents("throttled", sentence)
 
 
 def _throttled_share(run: Evidence) -> float:
@@ -283,31 +289,29 @@ def _division(pair: Pair, names: Names) -> Iterable[Reason]:
         yield _reserves("different_divisions", f"{names[0]} is {mine}, {names[1]} {other}: one of them has settings of its user's own")
 
 
-def _load(pair: Pair, names: Names) -> Iterable[Reason]:
-    for name, one in _each(pair, names):
-        loads = {run.id: load for run in one.ok if (load := _load_per_core(run)) is not None}
-        busy = {run: load for run, load in loads.items() if load > LOAD_PER_CORE}
-        if busy:
-            worst = max(busy, key=lambda run: busy[run])
-            sentence = f"the machine was busy when {len(busy)} of {len(one.ok)} runs of {name} began: load per core up to {busy[worst]:.2f}"
-            yield _reserves("load", f"{sentence} ({worst})")
-        disturbed = [run for run in one.ok if run.manifest.preconditions and run.manifest.preconditions.problems]
-        if disturbed:
-            first = disturbed[0]
-            why = "; ".join(first.manifest.preconditions.problems) if first.manifest.preconditions else ""
-            yield _reserves(
-                "load", f"the machine was not quiet when {len(disturbed)} of {len(one.ok)} runs of {name} began: {why} ({first.id})"
-            )
+def _load(one: Group, name: str) -> Iterable[Reason]:
+    loads = {run.id: load for run in one.ok if (load := _load_per_core(run)) is not None}
+    busy = {run: load for run, load in loads.items() if load > LOAD_PER_CORE}
+    if busy:
+        worst = max(busy, key=lambda run: busy[run])
+        sentence = f"the machine was busy when {len(busy)} of {len(one.ok)} runs of {name} began: load per core up to {busy[worst]:.2f}"
+        yield _reserves("load", f"{sentence} ({worst})")
+    disturbed = [run for run in one.ok if run.manifest.preconditions and run.manifest.preconditions.problems]
+    if disturbed:
+        first = disturbed[0]
+        why = "; ".join(first.manifest.preconditions.problems) if first.manifest.preconditions else ""
+        yield _reserves(
+            "load", f"the machine was not quiet when {len(disturbed)} of {len(one.ok)} runs of {name} began: {why} ({first.id})"
+        )
 
 
-def _others(pair: Pair, names: Names) -> Iterable[Reason]:
+def _others(one: Group, name: str) -> Iterable[Reason]:
     """Others at work while a run was measured, by its collectors."""
-    for name, one in _each(pair, names):
-        busy = {run.id: share for run in one.ok if (share := _others_share(run)) > BUSY_SHARE}
-        if busy:
-            worst = max(busy, key=lambda run: busy[run])
-            sentence = f"others kept the machine busy while {len(busy)} of {len(one.ok)} runs of {name} were measured: up to"
-            yield _reserves("others_at_work", f"{sentence} {busy[worst]:.0%} of its cores ({worst})")
+    busy = {run.id: share for run in one.ok if (share := _others_share(run)) > BUSY_SHARE}
+    if busy:
+        worst = max(busy, key=lambda run: busy[run])
+        sentence = f"others kept the machine busy while {len(busy)} of {len(one.ok)} runs of {name} were measured: up to"
+        yield _reserves("others_at_work", f"{sentence} {busy[worst]:.0%} of its cores ({worst})")
 
 
 def _others_share(run: Evidence) -> float:
@@ -323,17 +327,16 @@ def _load_per_core(run: Evidence) -> float | None:
     return float(load[0]) / float(cores) if load and cores else None
 
 
-def _coverage(pair: Pair, names: Names) -> Iterable[Reason]:
-    for name, one in _each(pair, names):
-        low = {run.id: run.summary.coverage.min for run in one.ok if run.summary.coverage.min is not None}
-        poor = {run: share for run, share in low.items() if share < COVERAGE_ENOUGH}
-        if poor:
-            worst = min(poor, key=lambda run: poor[run])
-            yield _reserves("coverage", f"stages explain only {poor[worst]:.1%} of a step of {name} ({worst}): its breakdown is incomplete")
+def _coverage(one: Group, name: str) -> Iterable[Reason]:
+    low = {run.id: run.summary.coverage.min for run in one.ok if run.summary.coverage.min is not None}
+    poor = {run: share for run, share in low.items() if share < COVERAGE_ENOUGH}
+    if poor:
+        worst = min(poor, key=lambda run: poor[run])
+        yield _reserves("coverage", f"stages explain only {poor[worst]:.1%} of a step of {name} ({worst}): its breakdown is incomplete")
 
 
-def _measured_by(pair: Pair) -> Iterable[Reason]:
-    versions = sorted({run.manifest.versions.rlmbench for one in pair for run in one.runs})
+def _measured_by(groups: Sequence[Group]) -> Iterable[Reason]:
+    versions = sorted({run.manifest.versions.rlmbench for one in groups for run in one.runs})
     if len(versions) > 1:
         yield _reserves("different_rlmbench", f"measured by different versions of rlmbench: {', '.join(versions)}")
 

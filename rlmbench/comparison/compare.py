@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from rlmbench.comparison.comparable import reasons, refuses_speed, verdict
+from rlmbench.comparison.comparable import reasons, reasons_of_one, refuses_speed, verdict
 from rlmbench.comparison.configurations import Group, configuration, group, names_of
 from rlmbench.comparison.differences import differences
 from rlmbench.comparison.evidence import Evidence
 from rlmbench.comparison.figures import Adjustment, Alone, Comparison, Configuration, Pair, Reason, Slope, Speed
 from rlmbench.comparison.natural import adjusted
+from rlmbench.comparison.waits import waiting, without_waits
 from rlmbench.errors import UserError, did_you_mean
 from rlmbench.metrics.covariates import AtEqualTokens
 from rlmbench.metrics.statistics import ALPHA, MINIMUM_EFFECT, RunDifference, difference_of_runs
@@ -125,8 +126,11 @@ def _chosen(members: Sequence[Member], baseline: str) -> list[Member]:
     )
     if not found:
         known = [name for _, one in members for name in (one.framework, one.name)]
+        there = ", ".join(f"{one.key} ({one.name})" for _, one in members[:MOST_PAIRED])
+        more = f" and {len(members) - MOST_PAIRED} more" if len(members) > MOST_PAIRED else ""
         raise UserError(
-            f"--baseline {baseline}: no such configuration{did_you_mean(baseline, known)}; give a framework, a name or its beginning, or a letter"
+            f"--baseline {baseline}: no such configuration{did_you_mean(baseline, known)}; there are {there}{more}; give a letter, a framework, "
+            "or a name or its beginning"
         )
     for of_suite in _by_suite(found):
         if len(of_suite) > 1:
@@ -145,7 +149,11 @@ def _by_suite(members: Sequence[Member]) -> list[list[Member]]:
 
 
 def _members(groups: Sequence[Group], names: Sequence[str]) -> list[Member]:
-    return [(one, configuration(_key(place), one, name)) for place, (one, name) in enumerate(zip(groups, names, strict=True))]
+    return [_member(_key(place), one, name) for place, (one, name) in enumerate(zip(groups, names, strict=True))]
+
+
+def _member(key: str, one: Group, name: str) -> Member:
+    return one, configuration(key, one, name).model_copy(update={"reasons": reasons_of_one(one, key)})
 
 
 def _comparison(
@@ -185,14 +193,13 @@ def _same_suite(a: Configuration, b: Configuration) -> bool:
 def _pair(a: Member, b: Member, minimum_effect: float) -> Pair:
     differing = differences(a[0], b[0], a[1], b[1]) if a[0].ok and b[0].ok else []
     found = reasons(a[0], b[0], a[1], b[1], differing)
-    return Pair(
-        a=a[1].key,
-        b=b[1].key,
-        verdict=verdict(found),
-        reasons=found,
-        speed=_speed(a[0], b[0], found, minimum_effect),
-        differences=differing,
-    )
+    speed = _speed(a[0], b[0], found, minimum_effect)
+    if speed is not None:
+        speed = speed.model_copy(update={"without_waits": without_waits(speed, a[1], b[1])})
+    prevents = [reason for reason in found if reason.severity == "prevents"]
+    # of what only weakens the ratio, first what says how much of it
+    found = [*prevents, *waiting(a, b, speed), *found[len(prevents) :]]
+    return Pair(a=a[1].key, b=b[1].key, verdict=verdict(found), reasons=found, speed=speed, differences=differing)
 
 
 def _speed(a: Group, b: Group, found: Sequence[Reason], minimum_effect: float) -> Speed | None:

@@ -67,6 +67,14 @@ class StageFigures(Figures):
     energy_j: float | None = Field(default=None, description="Of all devices, per step; mean over runs.")
 
 
+class Reason(Figures):
+    """Why a pair is not simply comparable: one sentence with its evidence. `kind` is a name for programs."""
+
+    kind: str
+    severity: Severity
+    sentence: str
+
+
 class Configuration(Figures):
     """Runs that were made alike: what `a` and `b` of a pair stand for."""
 
@@ -89,6 +97,9 @@ class Configuration(Figures):
         description="Standard deviation of tokens/s over runs, over its mean: the noise floor. Null below 2 runs."
     )
     stages: dict[str, StageFigures]
+    reasons: list[Reason] = Field(
+        default=[], description="What its own runs say against its figures, whatever it is compared with; each of its pairs has them, too."
+    )
     step_model_flops: float | None = Field(default=None, description="Mean over runs.")
     step_mfu: float | None = Field(default=None, description="Mean over runs; null where the device is unknown and nothing was measured.")
     mfu_basis: str | None = Field(default=None, description="datasheet where the device is known, else measured.")
@@ -109,14 +120,6 @@ class Configuration(Figures):
     peak_bytes: int | None = Field(
         description="Highest of any run: the device's reserved memory of one process, else host memory of all processes at once (of one, in older records)."
     )
-
-
-class Reason(Figures):
-    """Why a pair is not simply comparable: one sentence with its evidence. `kind` is a name for programs."""
-
-    kind: str
-    severity: Severity
-    sentence: str
 
 
 class Difference(Figures):
@@ -151,6 +154,13 @@ class Adjustment(Figures):
     unadjusted_ratio: float = Field(description="Mean tokens/s of a over that of b as they were.")
 
 
+class WithoutWaits(Figures):
+    """What a ratio would be about, if those that wait for at least a tenth of their step (stage `wait`) did not."""
+
+    of: dict[str, float] = Field(description="Those that wait so long, each with the share of its step.")
+    ratio: float = Field(description="The pair's ratio, with each of their steps shorter by its mean wait.")
+
+
 class Speed(Figures):
     """How fast a is beside b, by tokens per second over runs."""
 
@@ -164,6 +174,7 @@ class Speed(Figures):
     verdict: SpeedVerdict = Field(description="About a.")
     within_minimum_effect: bool = Field(description="The whole interval lies within the minimum effect: no difference worth the name.")
     adjustment: Adjustment | None = Field(default=None, description="Null where the work was equal, or could not be made so.")
+    without_waits: WithoutWaits | None = Field(default=None, description="Null where neither waits for at least a tenth of its step.")
 
 
 class Pair(Figures):

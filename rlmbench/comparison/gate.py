@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rlmbench.comparison.figures import Alone, Comparison, Gate, GateOutcome, GatePair, Pair
+from rlmbench.comparison.wording import ratio
 from rlmbench.errors import UserError
 
 SLOWER = "slower"
@@ -60,10 +61,10 @@ def _sentence(pair: Pair, comparison: Comparison) -> str:
     if pair.verdict == "not comparable":
         return f"{pair.a} was not judged beside {baseline}: {pair.reasons[0].sentence}"
     assert speed is not None
-    evidence = f"{speed.ratio:.3f}x its tokens/s"
+    evidence = f"{ratio(speed.ratio)} its tokens/s"
     if speed.verdict == "too few runs" or speed.low is None or speed.high is None:
         return f"{pair.a} was not judged beside {baseline}: too few runs ({speed.runs_a} and {speed.runs_b}) to show anything; so far {evidence}"
-    evidence += f" (95% interval {speed.low:.3f}x to {speed.high:.3f}x, p {speed.p:.2g})"
+    evidence += f" (95% interval {ratio(speed.low)} to {ratio(speed.high)}, p {speed.p:.2g})"
     if speed.verdict == "slower":
         return f"{pair.a} is slower than {baseline}: {evidence}"
     missed = f"a loss of up to {1 - speed.low:.1%} is not ruled out" if speed.low < 1 else "a loss is ruled out"

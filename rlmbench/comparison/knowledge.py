@@ -140,6 +140,11 @@ DECIDES: Mapping[str, str] = {
 }
 """Fields of which a trait says what really became: asked for differently may still be done alike (auto), and the other way round."""
 
+WAITS: Mapping[str, str] = {"rollout_poll": "placement.fast_rollout_poll"}
+"""Traits that make a driver wait, and the field of the experiment that shortens the wait when it is set."""
+NO_WAIT = "none"
+"""Such a trait's value where the framework does not have the habit."""
+
 VERSIONS = Meaning("package versions", "neither", "other versions of what the frameworks stand on, which may be faster or slower")
 COMPUTED = Meaning("computed tokens", "work", "padding, or samples that were processed more than once")
 

@@ -21,6 +21,8 @@ def junit(comparison: Comparison) -> bytes:
     for one in comparison.configurations:
         for head, value in zip(words.HEADLINE[1:], words.headline(one, comparison)[1:], strict=True):
             Xml.SubElement(properties, "property", name=f"{one.key} {head}", value=_clean(value))
+        for reason in one.reasons:
+            Xml.SubElement(properties, "property", name=f"{one.key} {reason.severity}", value=_clean(reason.sentence))
     for pair in comparison.pairs:
         _pair(suite, pair, comparison)
     for judged in comparison.gate.pairs if comparison.gate else ():

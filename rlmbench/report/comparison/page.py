@@ -219,7 +219,8 @@ def _audits(members: Sequence[Member], reasons: Sequence[Check]) -> tuple[Check,
 
 
 def _checks(comparison: Comparison) -> tuple[Check, ...]:
-    """Reasons, what prevents a comparison first. Of a kind that several sentences tell, the first, so that few lines show all kinds."""
+    """Reasons, what prevents a comparison first. Of a kind that several sentences tell, the first, so that few lines show all kinds; of the others
+    the pairs alone."""
     kinds: dict[tuple[str, str], list[tuple[str, Reason]]] = {}
     for pairs, reason in words.shared_reasons(comparison):
         kinds.setdefault((reason.severity, reason.kind), []).append((pairs, reason))
@@ -230,12 +231,15 @@ def _checks(comparison: Comparison) -> tuple[Check, ...]:
 
 
 def _check(told: Sequence[tuple[str, Reason]], comparison: Comparison) -> Check:
-    _, reason = told[0]
-    more = f" (and {len(told) - 1} more such)" if len(told) > 1 else ""
+    """A reason with the pairs that it holds for, and how many more of its kind there are for which."""
+    pairs, reason = told[0]
+    several = words.names_needed(comparison)
+    others = ", ".join(dict.fromkeys(name for names, _ in told[1:] for name in names.split(", ")))
+    of_others = f": {verdicts.pairs_text(others)}" if several else ""
+    more = f" (and {len(told) - 1} more such{of_others})" if others else ""
     state: State = "bad" if reason.severity == "prevents" else "warn"
-    names = list(dict.fromkeys(name for pairs, _ in told for name in pairs.split(", ")))
-    several = len(comparison.pairs) > 1
-    where = "all pairs" if len(names) == len(comparison.pairs) and len(names) > 2 else verdicts.pairs_text(", ".join(names))
+    every = len(pairs.split(", ")) == len(comparison.pairs) > 2
+    where = "all pairs" if every else verdicts.pairs_text(pairs)
     return Check(where if several else "", state, f"{reason.sentence}{more}")
 
 

@@ -45,7 +45,8 @@ def stages_csv(comparison: Comparison) -> str:
 
 def pairs_csv(comparison: Comparison) -> str:
     """One line per pair: verdict and speed."""
-    heads = ("a", "b", "verdict", "speed", "ratio", "low", "high", "p", "attainable_p", "runs_a", "runs_b", "unadjusted_ratio", "reasons")
+    heads = ("a", "b", "verdict", "speed", "ratio", "low", "high", "p", "attainable_p", "runs_a", "runs_b", "unadjusted_ratio",
+             "ratio_without_waits", "reasons")  # fmt: skip
     return _csv(heads, (_pair(pair) for pair in comparison.pairs))
 
 
@@ -53,9 +54,9 @@ def _pair(pair: Any) -> Sequence[Any]:
     reasons = "; ".join(reason.sentence for reason in pair.reasons)
     speed = pair.speed
     if speed is None:
-        return (pair.a, pair.b, pair.verdict, *[None] * 9, reasons)
+        return (pair.a, pair.b, pair.verdict, *[None] * 10, reasons)
     figures = (speed.verdict, speed.ratio, speed.low, speed.high, speed.p, speed.attainable_p, speed.runs_a, speed.runs_b,
-               speed.adjustment.unadjusted_ratio if speed.adjustment else None)  # fmt: skip
+               speed.adjustment.unadjusted_ratio if speed.adjustment else None, speed.without_waits.ratio if speed.without_waits else None)  # fmt: skip
     return (pair.a, pair.b, pair.verdict, *figures, reasons)
 
 

@@ -8,6 +8,8 @@ from rlmbench.report.comparison import words
 from rlmbench.report.console_parts import hanging, heading, say, table, text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.table import Table
 
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"comparable": "green", "comparable with reservations": "yellow", "not comparable": "bold red"}
 _GATE = {"passed": "green", "not judged": "yellow", "missing": "bold red", "slower": "bold red"}
-_LABEL_WIDTH, _COLUMN_WIDTH = 22, 16
-"""Of the stage table, in characters: as many configurations stand beside each other as fit, the others below."""
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -45,10 +45,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     reasons = words.shared_reasons(comparison)
     for pairs, reason in reasons[: words.MOST_LINES]:
         mark, style = ("X ", "bold red") if reason.severity == "prevents" else ("! ", "yellow")
-        prefix = f"{words.few(pairs)}: " if len(comparison.pairs) > 1 else ""
+        prefix = f"{words.few(pairs)}: " if words.names_needed(comparison) else ""
         hanging(console, f"  {mark}", f"{prefix}{reason.sentence}", style)
     _more(console, len(reasons), "reasons")
-    console.print(_headline(comparison))
+    _print_headline(comparison, console)
     lost = [(one.key, run.id, ending) for one in comparison.configurations for run, ending in words.lost_runs(one)]
     for key, run_id, ending in lost[: words.MOST_LINES]:
         hanging(console, f" {key}  ", f"{run_id}: {ending}", "bold red")
@@ -59,13 +59,40 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     _print_differences(comparison, console)
 
 
-def _headline(comparison: Comparison) -> Table:
-    heads = [name for name in words.HEADLINE if name != "configuration"]
-    made = table(*(f"#{name}" if name else name for name in heads))
-    for one in words.told_first(comparison):
-        cells = dict(zip(words.HEADLINE, words.headline(one, comparison), strict=True))
-        made.add_row(*(text(cells[name]) for name in heads))
+def _print_headline(comparison: Comparison, console: Console) -> None:
+    """The legend has said what the letters stand for."""
+    kept = [place for place, name in enumerate(words.HEADLINE) if name != "configuration"]
+    rows = [[cells[place] for place in kept] for cells in (words.headline(one, comparison) for one in words.told_first(comparison))]
+    _print_stacked(console, [words.HEADLINE[place] for place in kept], rows)
+
+
+def _print_stacked(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """A table of numbers whose first column names its rows. As many of the others stand beside it as fit, the rest below, named again: squeezed
+    into the width, rich would take the names away first."""
+    first = 1
+    while first < len(heads):
+        end = len(heads)
+        while end > first + 1 and _width(_columns(heads, rows, first, end, None), console) > console.width:
+            end -= 1
+        console.print(_columns(heads, rows, first, end, title))
+        first, title = end, None
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]], first: int, end: int, title: str | None) -> Table:
+    """The column of names and those from `first` to before `end`."""
+    made = table(heads[0], *(f"#{head}" for head in heads[first:end]), title=title)
+    made.columns[0].no_wrap = True
+    made.columns[0].min_width = max(len(row[0]) for row in rows)
+    for row in rows:
+        made.add_row(*(text(cell) for cell in (row[0], *row[first:end])))
     return made
+
+
+def _width(made: Table, console: Console) -> int:
+    """Characters that a table takes where it has all the room it wants."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=10_000, max_width=10_000), made).maximum
 
 
 def _print_differences(comparison: Comparison, console: Console) -> None:
@@ -89,15 +116,9 @@ def _print_stages(comparison: Comparison, console: Console) -> None:
     heads = words.stage_heads(comparison)
     if not heads:
         return
-    rows = words.stage_rows(comparison)
-    beside = max(2, (console.width - _LABEL_WIDTH) // _COLUMN_WIDTH)
     shown = min(len(heads), words.MOST_COLUMNS)
-    for first in range(0, shown, beside):
-        title = None if first else "Where a step's time goes: mean seconds of a measured step"
-        made = table("stage", *(f"#{head}" for head in heads[first : min(shown, first + beside)]), title=title)
-        for row in rows:
-            made.add_row(text(row.label), *(text(value) for value in row.cells[first : min(shown, first + beside)]))
-        console.print(made)
+    rows = [(row.label, *row.cells[:shown]) for row in words.stage_rows(comparison)]
+    _print_stacked(console, ("stage", *heads[:shown]), rows, "Where a step's time goes: mean seconds of a measured step")
     if len(heads) > shown:
         say(console, f"The fastest {shown} of {len(heads):,} configurations: --json prints all", "dim")
     say(console, words.CAPTION, "dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlmbench.comparison.figures import Comparison, Pair, Verdict
+from rlmbench.comparison.wording import ratio
 from rlmbench.report import numbers
 from rlmbench.report.comparison import words
 from rlmbench.report.parts import Cell, Folded, Line, Note, Part, Section, State, Table, columns, line
@@ -60,13 +61,14 @@ def _pair_line(pair: Pair) -> Line:
     speed = pair.speed
     if speed is None:
         return line(words.pair_name(pair), verdict, "no speed is claimed", *["–"] * 5, counted)
-    interval = words.NOT_GIVEN if speed.low is None or speed.high is None else f"{words.ratio(speed.low)} to {words.ratio(speed.high)}"
+    interval = words.NOT_GIVEN if speed.low is None or speed.high is None else f"{ratio(speed.low)} to {ratio(speed.high)}"
     return line(
         words.pair_name(pair),
         verdict,
         (f"{pair.a} {speed.verdict}" if speed.verdict in ("faster", "slower") else speed.verdict)
-        + (", at equal tokens" if speed.adjustment else ""),
-        words.ratio(speed.ratio),
+        + (", at equal tokens" if speed.adjustment else "")
+        + (f"; {waitless}" if (waitless := words.without_waits(speed)) else ""),
+        ratio(speed.ratio),
         interval,
         f"{speed.p:.2g}",
         f"{speed.attainable_p:.2g}",

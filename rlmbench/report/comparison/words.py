@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rlmbench.comparison.figures import Comparison, Configuration, Difference, Interval, Pair, Reason, RunFigures, Speed, Verdict
 from rlmbench.comparison.knowledge import EFFECTS
+from rlmbench.comparison.wording import about, ratio
 from rlmbench.errors import as_line
 from rlmbench.report import numbers
 from rlmbench.report.words import CPU_LABEL, listed, overlaps, plain_class
@@ -121,11 +122,6 @@ def end_word(status: str, kind: str | None) -> str:
     return f"{status}: {plain_class(kind)}" if kind and kind != status else status
 
 
-def ratio(value: float) -> str:
-    """How many times as fast; three decimals near 1, where two would hide the difference."""
-    return f"{value:.3f}x" if 0.9 < value < 1.1 else f"{value:.2f}x"
-
-
 def speed_evidence(speed: Speed) -> str:
     """``95% interval 1.41x to 1.55x, p 0.029, 4 and 4 runs``."""
     interval = (
@@ -144,12 +140,21 @@ def speed_sentence(pair: Pair, comparison: Comparison, a: str | None = None, b: 
     evidence = speed_evidence(speed)
     least = numbers.share(comparison.minimum_effect)
     of_b = f"the tokens/s of {b}{_at_equal(speed)}"
+    without = f"; {waitless}" if (waitless := without_waits(speed)) else ""
     if speed.verdict in ("faster", "slower"):
-        return f"{a} is {speed.verdict}: {ratio(speed.ratio)} {of_b} ({evidence})"
+        return f"{a} is {speed.verdict}: {ratio(speed.ratio)} {of_b} ({evidence}){without}"
     if speed.verdict == "too few runs":
-        return f"too few runs to say who is faster: so far {a} has {ratio(speed.ratio)} {of_b} ({evidence})"
+        return f"too few runs to say who is faster: so far {a} has {ratio(speed.ratio)} {of_b} ({evidence}){without}"
     within = f"any difference is below {least}" if speed.within_minimum_effect else f"differences below {least} count as none"
-    return f"no difference shown: {a} has {ratio(speed.ratio)} {of_b} ({evidence}; {within})"
+    return f"no difference shown: {a} has {ratio(speed.ratio)} {of_b} ({evidence}; {within}){without}"
+
+
+def without_waits(speed: Speed) -> str:
+    """``about 1.6x without C's wait of 50.9% of a step``; nothing where neither waits for long."""
+    if (made := speed.without_waits) is None:
+        return ""
+    waits = [f"{key}'s wait of {numbers.share(share)} of a step" for key, share in made.of.items()]
+    return f"{about(made.ratio)} without {listed(waits)}"
 
 
 def _at_equal(speed: Speed) -> str:
@@ -244,7 +249,8 @@ def _some(pairs: list[Pair], *, with_speed: bool) -> str:
 
 def _by_how_much(speed: Speed) -> str:
     interval = "" if speed.low is None or speed.high is None else f", 95% interval {ratio(speed.low)} to {ratio(speed.high)}"
-    return f"{ratio(speed.ratio)}{' at equal tokens' if speed.adjustment else ''}{interval}"
+    without = f"; {waitless}" if (waitless := without_waits(speed)) else ""
+    return f"{ratio(speed.ratio)}{' at equal tokens' if speed.adjustment else ''}{interval}{without}"
 
 
 def stage_seconds(one: Configuration) -> dict[str, float]:
@@ -258,7 +264,8 @@ def stage_seconds(one: Configuration) -> dict[str, float]:
 
 
 def shared_reasons(comparison: Comparison) -> list[tuple[str, Reason]]:
-    """Each reason once, with the pairs that it holds for: ``A v B, A v C``; what prevents a comparison first."""
+    """Each reason once, with the pairs that it holds for: ``A v B, A v C``, or the configuration that is in no pair. First what prevents a
+    comparison, then what says how much of a ratio a wait is."""
     pairs: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], Reason] = {}
     for pair in comparison.pairs:
@@ -266,8 +273,22 @@ def shared_reasons(comparison: Comparison) -> list[tuple[str, Reason]]:
             key = (reason.severity, reason.sentence)
             pairs.setdefault(key, []).append(pair_name(pair))
             first.setdefault(key, reason)
-    order = sorted(first, key=lambda key: key[0] != "prevents")
+    for one, reason in _reasons_of_unpaired(comparison):
+        pairs.setdefault((reason.severity, reason.sentence), []).append(one)
+        first.setdefault((reason.severity, reason.sentence), reason)
+    order = sorted(first, key=lambda key: (key[0] != "prevents", first[key].kind != "waiting"))
     return [(", ".join(pairs[key]), first[key]) for key in order]
+
+
+def names_needed(comparison: Comparison) -> bool:
+    """Whether a reason must say of which pair or configuration it is: not where there is a single pair and nothing else."""
+    return len(comparison.pairs) != 1 or len(comparison.configurations) > 2
+
+
+def _reasons_of_unpaired(comparison: Comparison) -> list[tuple[str, Reason]]:
+    """What the runs of a configuration that is in no pair say against its figures: no pair tells it."""
+    paired = {key for pair in comparison.pairs for key in (pair.a, pair.b)}
+    return [(one.key, reason) for one in comparison.configurations if one.key not in paired for reason in one.reasons]
 
 
 def stage_names(comparison: Comparison) -> list[str]:
@@ -387,7 +408,8 @@ def one_line(comparison: Comparison) -> str:
     verdicts = [f"{pair_name(pair)}: {pair.verdict}, {speed_sentence(pair, comparison)}" for pair in comparison.pairs]
     gate = [gate_line(comparison)] if comparison.gate else []
     alone = [one.sentence for one in comparison.alone]
-    told = [*gate, *alone, f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)])]
+    own = [f"{key}: {reason.severity}: {reason.sentence}" for key, reason in _reasons_of_unpaired(comparison)]
+    told = [*gate, *alone, f"{title(comparison)}; {', '.join(rates)}", *(verdicts or [nothing_to_compare(comparison)]), *own]
     return as_line("; ".join(told))
 
 

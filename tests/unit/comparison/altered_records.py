@@ -97,6 +97,24 @@ def _at_speed(evidence: Evidence, factor: float, run_id: str) -> Evidence:
     return dataclasses.replace(evidence, summary=summary.model_copy(update={"id": run_id, "throughput": rates, "steps": steps}))
 
 
+def waiting(evidence: Evidence, share: float) -> Evidence:
+    """The same run, but that every step is longer by a wait, which is `share` of it: without its waits it is the run as it was."""
+    summary, longer = evidence.summary, 1 / (1 - share)
+    assert summary.throughput is not None and "wait" not in summary.stages_share
+    steps = [
+        step.model_copy(update={"step_s": step.step_s * longer, "stages_s": {**step.stages_s, "wait": step.step_s * (longer - 1)}})
+        for step in summary.steps
+    ]
+    rates = summary.throughput.model_copy(
+        update={
+            "step_tokens_per_s": summary.throughput.step_tokens_per_s / longer,
+            "step_tokens_per_s_per_device": summary.throughput.step_tokens_per_s_per_device / longer,
+        }
+    )
+    changed = {"steps": steps, "throughput": rates, "stages_share": {**summary.stages_share, "wait": share}}
+    return dataclasses.replace(evidence, summary=summary.model_copy(update=changed))
+
+
 def compared(*runs: Evidence) -> Comparison:
     return compare(runs)
 

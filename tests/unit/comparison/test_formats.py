@@ -10,7 +10,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import synthetic_run
-from altered_records import OF_VERL, TRL, compared, repeated
+from altered_records import HOST, OF_VERL, TRL, compared, repeated, waiting
 from rich.console import Console
 
 from rlmbench.comparison.figures import Comparison
@@ -150,6 +150,48 @@ def test_what_stages_at_once_count_twice_is_taken_off(overlapping):
     assert "counted twice" not in terminal(compared(*overlapping[:2]))
 
 
+def test_every_format_says_what_a_ratio_is_without_a_wait(records):
+    """TRL does 3 steps while verl does 1, of which it waits half: without that TRL would have half of 3 times the tokens/s."""
+    polls = {"traits": {"rollout_poll": "every 2 s"}, **OF_VERL}
+    trl, verl = records.altered(traits={"rollout_poll": "none"}), waiting(records.altered(**polls), 0.5)
+    found = compared(*repeated(trl, 4, speed=1.5), *repeated(verl, 4))
+    beside = "; about 1.5x without B's wait of 5"
+    assert found.pairs[0].speed.without_waits.ratio == pytest.approx(1.5, rel=0.01)
+    own = f"B's wait of {found.pairs[0].speed.without_waits.of['B']:.1%} of a step"
+    texts = [joined(terminal(found)), joined(terminal(found, 40)), markdown(found), one_line(found), junit(found).decode()]
+    for text in texts:
+        assert beside in text.replace("&#x27;", "'") and own in text, text
+    (reason,) = [reason.sentence for reason in found.pairs[0].reasons if reason.kind == "waiting"]
+    assert reason.startswith("B waits for ") and reason.endswith(": without the wait A would have about 1.5x the tokens/s of B, not 3.00x")
+    for text in (joined(terminal(found)), markdown(found).replace("\\", ""), junit(found).decode()):
+        assert reason in text
+    first = joined("\n".join(terminal(found, 80).splitlines()[:20]))
+    assert reason in first, "before what else is said against them"
+
+
+def test_what_one_configurations_own_runs_say_against_it_is_in_every_format(records):
+    """With nothing beside it no pair tells that the machine was busy; and one of a suite of its own is in no pair either."""
+    busy = {"host": {**HOST, "load": [1.8, 1.8, 1.8]}}
+    alone = [records.altered(**busy), *repeated(records.plain(), 1)]
+    sentence = "the machine was busy when 1 of 2 runs of A began: load per core up to 0.90"
+    found = compared(*alone)
+    assert found.pairs == [] and [reason.kind for reason in found.configurations[0].reasons] == ["load"]
+    for text in (joined(terminal(found)), joined(terminal(found, 40)), markdown(found), one_line(found), junit(found).decode()):
+        assert sentence in text
+    assert f"  ! A: {sentence}" in terminal(found, 200) and f"- **reservation** (A): {sentence}" in markdown(found)
+    beside = compared(
+        *repeated(records.plain(), 4, speed=3), *repeated(records.plain("verl"), 4, speed=2), *repeated(other_suite(records, busy), 4)
+    )
+    told = "the machine was busy when 4 of 4 runs of C began: load per core up to 0.90"
+    assert [(pair.a, pair.b) for pair in beside.pairs] == [("A", "B")]
+    for text in (joined(terminal(beside)), markdown(beside), one_line(beside)):
+        assert told in text
+
+
+def other_suite(records, manifest):
+    return records.altered(suite="gsm8k_ppo", **manifest)
+
+
 def test_a_failed_run_is_a_row_of_every_format(comparison):
     for text in (joined(terminal(comparison)), markdown(comparison)):
         assert "failed: out of memory (host)" in text
@@ -175,9 +217,20 @@ def test_one_line_is_one_line_whatever_a_framework_is_called(records):
     assert "second" in line and line.isprintable()
 
 
-def test_the_terminal_stays_within_its_width(comparison):
-    for width in (80, 140):
-        assert max(len(line) for line in terminal(comparison, width).splitlines()) <= width
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_terminal_stays_within_its_width_and_every_row_keeps_its_name(comparison, width):
+    lines = terminal(comparison, width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    for one in comparison.configurations:
+        rows = [line.split() for line in lines if line.startswith(f" {one.key} ")]
+        cells = " ".join(" ".join(row) for row in rows)
+        for figure in (f"{one.runs_ok}/{len(one.runs)}", three_digits(one.step_s.value), f"{one.run_spread:.1%}", "GiB"):
+            assert figure in cells, (one.key, figure)
+    tables = [place for place, line in enumerate(lines) if set(line) == {" ", "─"}]
+    for place in tables:  # every row below a rule begins with its name
+        below = lines[place + 1 :]
+        rows = below[: next(end for end, line in enumerate(below) if not line.strip())]
+        assert rows and all(line[1] != " " for line in rows), rows
 
 
 def test_the_answer_stands_in_the_first_screen(records):

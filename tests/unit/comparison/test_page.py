@@ -407,7 +407,22 @@ def test_the_first_screen_names_each_kind_of_reason_once(records, tmp_path) -> N
     _, page = page_of(runs, tmp_path)
     head = page.text.split("May they be compared, and who is faster?")[0]
     assert head.count("few runs:") == head.count("the machine was busy") == 1
-    assert "all pairs:" in head and "(and 2 more such)" in head
+    told = head.replace("\xa0", " ")
+    assert "A v B: few runs: 2 of A and 2 of B ended well" in told and "(and 2 more such: A v C, B v C)" in told
+    assert "all pairs: " not in told, "each pair has its own"
+
+
+def test_all_pairs_is_said_of_what_holds_of_all_of_them(records, tmp_path) -> None:
+    """One engine differs from the two others, which are alike: evidence of two pairs. Hosts are of each pair."""
+    engines = [("trl", TRL, "hf"), ("verl", VERL, "vllm"), ("openrlhf", {**TRL, "name": "openrlhf"}, "vllm")]
+    runs = []
+    for name, environment, engine in engines:
+        one = {"framework": name, "environment": environment, "traits": {"rollout_engine": engine}}
+        runs += [*repeated(records.altered(**one), 2), *repeated(records.altered(host={**HOST, "hostname": "other"}, **one), 2)]
+    _, page = page_of(runs, tmp_path)
+    told = page.text.split("May they be compared, and who is faster?")[0].replace("\xa0", " ")
+    assert "all pairs: the runs were made on 2 hosts" in told
+    assert told.count("(hf v vllm)") + told.count("(vllm v hf)") == 1 and "all pairs: the same samples" not in told
 
 
 @pytest.fixture
@@ -464,7 +479,7 @@ def test_a_damaged_plan_is_one_line(command, written_results) -> None:
     plan.write_bytes(kept[:100])
     code, _, err = command("report", "gsm8k_grpo")
     plan.write_bytes(kept)
-    assert code == 2 and "plan.json: not JSON" in err and err.count("\n") == 1
+    assert code == 2 and "plan.json: damaged (line 1, column 101); take another copy" in err and err.count("\n") == 1
 
 
 def test_equal_plans_have_one_hash_whatever_their_layout(records) -> None:
