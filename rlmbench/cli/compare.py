@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlmbench.comparison import Comparison, Evidence
     from rlmbench.records import Run
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 _GIVEN = "rlmbench.arguments"
 
 
@@ -93,15 +93,15 @@ def compare(
 
     from rlmbench import comparison
 
-    found = _found(runs, results, campaign, since)
+    found, newer = _found([runs, against or []], results, campaign, since)
     if against:
-        newer = _found(against, results, campaign, since)
         comparison.check_apart(found, newer)
-        compared = comparison.compare_against(_evidence(found), _evidence(newer), least)
+        before, after = _evidence([found, newer])
+        compared = comparison.compare_against(before, after, least)
         if not compared.pairs and fail_on is None:
             raise UserError(f"--against: {compared.alone[-1].sentence}; run it, too")
     else:
-        compared = comparison.compare(_evidence(found), least, baseline)
+        compared = comparison.compare(_evidence([found])[0], least, baseline)
     if fail_on is not None:
         compared = comparison.gated(compared, allow_missing=allow_missing)
     if junit is not None:
@@ -141,17 +141,26 @@ def _check_order(given: tuple[str, ...], runs: list[str]) -> None:
             )
 
 
-def _found(names: list[str], results: Path, campaign: str | None, since: str | None) -> list[Run]:
+def _found(sides: list[list[str]], results: Path, campaign: str | None, since: str | None) -> list[list[Run]]:
+    """The runs of each side. One that is damaged may be the worst, so none is left out; all that are damaged are named together."""
     from rlmbench import comparison
+    from rlmbench.records.store import read_each
 
-    return comparison.only(comparison.find_runs(names, results), campaign, since)
+    found = [comparison.find_runs(names, results) for names in sides]
+    read_each([run for runs in found for run in runs], lambda run: run.manifest)
+    return [comparison.only(runs, campaign, since) if runs else [] for runs in found]
 
 
-def _evidence(found: list[Run]) -> list[Evidence]:
+def _evidence(sides: list[list[Run]]) -> list[list[Evidence]]:
     from rlmbench import comparison
+    from rlmbench.records.store import read_each
     from rlmbench.runner.execute import summarized
 
-    return [comparison.evidence_of(run, summarized(run)) for run in found]
+    counted = [comparison.without_replaced(runs) for runs in sides]
+    attempts = {path: ids for _, replaced in counted for path, ids in replaced.items()}
+    every = [run for kept, _ in counted for run in kept]
+    read = iter(read_each(every, lambda run: comparison.evidence_of(run, summarized(run), attempts.get(run.path, ()))))
+    return [[next(read) for _ in kept] for kept, _ in counted]
 
 
 def _strict(compared: Comparison) -> int:

@@ -14,7 +14,7 @@ from rlmbench.errors import EXIT_OK, UserError
 if TYPE_CHECKING:
     from rlmbench.records import Run
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -53,8 +53,11 @@ def report(
     """
     check_minimum_effect(minimum_effect)
     from rlmbench.comparison import find_runs, only
+    from rlmbench.records.store import read_each
 
-    found = only(find_runs(runs or ["latest"], results), campaign, since)
+    found = find_runs(runs or ["latest"], results)
+    read_each(found, lambda run: run.manifest)  # one that is damaged may be the worst: all of them are named, and none is left out
+    found = only(found, campaign, since)
     path = output or Path("reports") / _default_name(found)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,9 @@ def _write(found: list[Run], minimum_effect: float, baseline: str | None, path: 
 
         write_run_page(found[0], advised(found[0], summarized(found[0])), path)
         return
-    from rlmbench.comparison import compare_groups, evidence_of, ordered
+    from rlmbench.comparison import compare_groups, evidence_of, ordered, without_replaced
+    from rlmbench.records.store import read_each
 
-    groups = ordered(evidence_of(run, summarized(run)) for run in found)
+    counted, replaced = without_replaced(found)
+    groups = ordered(read_each(counted, lambda run: evidence_of(run, summarized(run), replaced.get(run.path, ()))))
     write_comparison_page(compare_groups(groups, minimum_effect, baseline), groups, path)

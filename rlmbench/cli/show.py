@@ -10,7 +10,7 @@ import typer
 
 from rlmbench.errors import EXIT_OK
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -26,7 +26,7 @@ def show(
     rlmbench show latest
     rlmbench show results/gsm8k_grpo/20261130-120000-trl-tiny-r0 --json
     """
-    from rlmbench.records.store import find_run
+    from rlmbench.records.store import find_run, read_each
 
     found = [find_run(name, results) for name in runs]
 
@@ -38,7 +38,7 @@ def show(
     from rlmbench.whatif.guidelines import advised
     from rlmbench.whatif.sweep import rows
 
-    summaries = [advised(run, summarized(run)) for run in found]
+    summaries = read_each(found, lambda run: advised(run, summarized(run)))
     if as_json:
         print_json(document(summaries))
         return EXIT_OK

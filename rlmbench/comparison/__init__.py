@@ -6,6 +6,7 @@ from rlmbench.comparison.evidence import Evidence, evidence_of
 from rlmbench.comparison.figures import Comparison, comparison_schema, comparison_schema_text
 from rlmbench.comparison.find import check_apart, find_runs, only
 from rlmbench.comparison.gate import gated, parse_fail_on
+from rlmbench.comparison.replaced import without_replaced
 
 __all__ = [
     "Comparison",
@@ -23,4 +24,5 @@ __all__ = [
     "only",
     "ordered",
     "parse_fail_on",
+    "without_replaced",
 ]

@@ -23,7 +23,7 @@ class Evidence:
 
     `experiment` has the defaults of fields that were added since. `facts` holds each value that some process stated, once.
     `plan_hash` is None for a run that ended before it had a plan. `longest_response` is that of each step, in tokens, where lengths were
-    left to the model. `path` is its folder, where the rest can be read.
+    left to the model. `path` is its folder, where the rest can be read. `replaced` are interrupted attempts that it stands for.
     """
 
     path: Path
@@ -33,6 +33,7 @@ class Evidence:
     facts: Mapping[str, tuple[Any, ...]]
     plan_hash: str | None
     longest_response: Mapping[int, int] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -53,8 +54,8 @@ class Evidence:
         }
 
 
-def evidence_of(run: Run, summary: RunSummary) -> Evidence:
-    """Read what is needed beside the figures.
+def evidence_of(run: Run, summary: RunSummary, replaced: tuple[str, ...] = ()) -> Evidence:
+    """Read what is needed beside the figures. `replaced`: ids of interrupted attempts that this run stands for.
 
     Raises:
         UserError: a profile run.
@@ -68,7 +69,8 @@ def evidence_of(run: Run, summary: RunSummary) -> Evidence:
             facts[name].append(value)
     stated = {name: tuple(sorted(values, key=str)) for name, values in facts.items()}
     longest = _longest_response(run.path) if is_natural(summary) else {}
-    return Evidence(run.path, run.manifest, summary, run.experiment.model_dump(mode="json"), stated, _plan_hash(run.path), longest)
+    experiment = run.experiment.model_dump(mode="json")
+    return Evidence(run.path, run.manifest, summary, experiment, stated, _plan_hash(run.path), longest, replaced)
 
 
 def is_natural(summary: RunSummary) -> bool:

@@ -22,6 +22,7 @@ from rlmbench.metrics.native import NativeFigure
 from rlmbench.metrics.profile import ProfileFigures
 from rlmbench.metrics.statistics import Estimate
 from rlmbench.metrics.work import LengthStats
+from rlmbench.records.integrity import TABLES, fingerprints
 from rlmbench.records.manifest import Failure, Status
 from rlmbench.records.store import SUMMARY
 
@@ -456,8 +457,9 @@ def document(runs: Iterable[RunSummary]) -> dict[str, Any]:
 
 
 def write_summary(run_dir: Path, summary: RunSummary) -> None:
-    """Write `run_dir`/summary.json atomically."""
-    write_atomically(run_dir / SUMMARY, (json.dumps(document([summary]), indent=1, allow_nan=False) + "\n").encode())
+    """Write `run_dir`/summary.json atomically: what ``--json`` prints, and the fingerprints of the tables that the figures were taken from."""
+    content = {**document([summary]), TABLES: fingerprints(run_dir)}
+    write_atomically(run_dir / SUMMARY, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 def json_schema() -> dict[str, Any]:

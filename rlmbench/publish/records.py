@@ -17,6 +17,7 @@ from rlmbench.errors import UserError
 from rlmbench.files import write_atomically
 from rlmbench.metrics import RunSummary, document
 from rlmbench.publish.scrub import LEGEND, Scrubber, absolute_paths
+from rlmbench.records.integrity import TABLES, fingerprint
 from rlmbench.records.manifest import MANIFEST, Manifest
 from rlmbench.records.store import PLAN, SUMMARY, Run
 
@@ -52,7 +53,8 @@ def publish(run: Run, summary: RunSummary, scrubber: Scrubber, output: Path) -> 
         raise UserError(f"{output}: the run {run.id} lies there itself; give another folder with --output")
     if folder.exists() and not (folder / PUBLICATION).is_file():
         raise UserError(f"{folder}: a run that was never published lies there; give another folder with --output")
-    files = {**_tables(run, scrubber), **_documents(run, summary, scrubber)}
+    tables = _tables(run, scrubber)
+    files = {**tables, **_documents(run, summary, scrubber, tables)}
     _check(files, run)
     building = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
@@ -96,12 +98,12 @@ def publish_campaign(campaign: Path, scrubber: Scrubber, output: Path, suite: st
     return path
 
 
-def _documents(run: Run, summary: RunSummary, scrubber: Scrubber) -> dict[str, bytes]:
+def _documents(run: Run, summary: RunSummary, scrubber: Scrubber, tables: Mapping[str, bytes]) -> dict[str, bytes]:
     found = {MANIFEST: _json(_manifest(run.manifest, scrubber), indent=None), PUBLICATION: _json(_publication(run.manifest, scrubber))}
     if run.plan is not None:
         found[PLAN] = _json(_plan(run.plan), indent=None)
     here = summary.model_copy(update={"path": f"{run.manifest.suite}/{run.id}"})
-    figures = scrubber.value(document([here]))
+    figures = {**scrubber.value(document([here])), TABLES: {Path(name).stem: fingerprint(data) for name, data in tables.items()}}
     return {**found, SUMMARY: _json(figures, indent=None)}
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlmbench.adapter import NativeMetric
 from rlmbench.errors import UserError
 from rlmbench.files import write_atomically
+from rlmbench.records.integrity import ANOTHER_COPY, damaged_json
 from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.vocabulary import FAILURE_CLASSES
@@ -201,8 +202,10 @@ def read_manifest(run_dir: Path) -> Manifest:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
+        fix = f"{ANOTHER_COPY}, or leave it out"
+        if first["type"] == "json_invalid":
+            raise damaged_json(path, text, fix) from None
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        fix = "take another copy of this run, or leave it out"
         raise UserError(f"{path}: {place}: {first['msg']}; not a manifest of this version, or damaged: {fix}") from None
     return _as_it_is_now(manifest)
 

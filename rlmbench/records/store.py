@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlmbench.errors import UserError, did_you_mean
+from rlmbench.records.integrity import ANOTHER_COPY, Faults, damaged_json, empty_though_needed, faults, has_events
 from rlmbench.records.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ LATEST = "latest"
 PLAN = "plan.json"
 SUMMARY = "summary.json"
 TRACES = "traces"
+LEFT_AS_IT_IS = "the figures are taken again from the tables"
+Read = TypeVar("Read")
 _OF_A_ROW = {"row", "step", "prompt_hash", "prompt_tokens", "response_tokens", "rewards"}
 """What a row of a plan holds at least."""
 
@@ -36,6 +40,7 @@ class Run:
     def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.path = path
         self._given = manifest
+        self._found: Faults | None = None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -83,22 +88,48 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """The recorded figures, or None when the run was ended before it wrote any; `rlmbench.summarize` derives them."""
-        path = self.path / SUMMARY
-        document = _read_json(path, "remove it, and the figures are taken again")
-        if not document:
-            return None
-        runs = document.get("runs") if isinstance(document, dict) else None
-        if not isinstance(runs, list) or not runs or not isinstance(runs[0], dict):
-            raise UserError(f"{path}: holds no run's figures; the file is damaged: remove it, and the figures are taken again")
-        return runs[0]
+        """The recorded figures, or None when the run was ended before it wrote any; `rlmbench.summarize` derives them.
+
+        Raises:
+            DamagedSummary: the file cannot be used; the tables hold all that it was made from.
+            UserError: tables that the figures were taken from are damaged or missing: then nothing can show that the figures are theirs.
+        """
+        document = read_summary(self.path)
+        self._faults(document)
+        return document["runs"][0] if document else None
 
     @cached_property
     def tables(self) -> Tables:
-        """All tables together."""
-        from rlmbench.records.tables import read_tables
+        """All tables together.
 
-        return read_tables(self.path)
+        Raises:
+            UserError: some are damaged or missing, and cannot be derived again.
+        """
+        from rlmbench.records.tables import read_tables, tables_from_events
+
+        try:
+            kept = read_summary(self.path)
+        except DamagedSummary:
+            kept = None
+        if not self._faults(kept):
+            return read_tables(self.path)
+        derived = tables_from_events(self.path)
+        if kept and (lost := empty_though_needed(kept, self.manifest, lambda table: len(getattr(derived, table)))):
+            raise UserError(lost.told(self.path))
+        return derived
+
+    def _faults(self, kept: dict[str, Any] | None) -> Faults:
+        """What is wrong with the tables' files, looked at once. Every reader of figures or tables comes by here.
+
+        Raises:
+            UserError: something is, and there are no raw events to derive tables from.
+        """
+        if self._found is None:
+            found = Faults() if self._given else faults(self.path, kept, self.manifest)  # a run that is being closed is judged by its audit
+            if found and not has_events(self.path):
+                raise UserError(found.told(self.path))
+            self._found = found
+        return self._found
 
     @property
     def processes(self) -> pd.DataFrame:
@@ -268,27 +299,70 @@ def _created_unix_s(run: Run) -> float:
         return (run.path / MANIFEST).stat().st_mtime
 
 
+class DamagedSummary(UserError):
+    """`summary.json` cannot be used. Its figures can be taken again from the tables."""
+
+
+def read_summary(run_dir: Path) -> dict[str, Any] | None:
+    """The document in `run_dir`/summary.json, which has a run's figures; None where there is none.
+
+    Raises:
+        DamagedSummary: it has not, or is no JSON.
+    """
+    path = run_dir / SUMMARY
+    try:
+        document = _read_json(path, LEFT_AS_IT_IS)
+    except UserError as error:
+        raise DamagedSummary(str(error)) from None
+    if document is None and not path.is_file():
+        return None
+    runs = document.get("runs") if isinstance(document, dict) else None
+    if not isinstance(runs, list) or not runs or not isinstance(runs[0], dict):
+        raise DamagedSummary(f"{path}: damaged (holds no run's figures); {LEFT_AS_IT_IS}")
+    return document
+
+
+def read_each(runs: Iterable[Run], read: Callable[[Run], Read]) -> list[Read]:
+    """What `read` makes of each run.
+
+    Raises:
+        UserError: runs are damaged; it names every one, not the first alone.
+    """
+    found: list[Read] = []
+    problems: list[str] = []
+    for run in runs:
+        try:
+            found.append(read(run))
+        except UserError as error:
+            problems += error.lines
+    if problems:
+        raise UserError(*dict.fromkeys(problems))
+    return found
+
+
 def read_plan(run_dir: Path) -> dict[str, Any] | None:
     """The workload plan in `run_dir`; None where there is none.
 
     Raises:
         UserError: it is damaged.
     """
-    path, fix = run_dir / PLAN, "take another copy of this run, or leave it out"
+    path, fix = run_dir / PLAN, f"{ANOTHER_COPY}, or leave it out"
     plan = _read_json(path, fix)
     if plan is None and not path.is_file():
         return None
     rows = plan.get("rows") if isinstance(plan, dict) else None
     known = isinstance(rows, list) and all(isinstance(row, dict) and row.keys() >= _OF_A_ROW for row in rows)
     if not known or not {"mode", "group_size"} <= plan.keys():
-        raise UserError(f"{path}: not a workload plan; the file is damaged: {fix}")
+        raise UserError(f"{path}: damaged (not a workload plan); {fix}")
     return plan
 
 
 def _read_json(path: Path, fix: str) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); the file is damaged: {fix}") from None
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise damaged_json(path, content, fix) from None

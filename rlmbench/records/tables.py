@@ -18,6 +18,7 @@ from rlmbench.files import write_atomically
 from rlmbench.records.clocks import join_steps
 from rlmbench.records.events import read_events
 from rlmbench.records.frames import plain_rows
+from rlmbench.records.integrity import ANOTHER_COPY, has_events
 from rlmbench.records.samples import FOLDER, SAMPLE_TABLES, read_samples
 from rlmbench.records.schema import COLUMNS, SAMPLE_COLUMNS, TABLES_SCHEMA_VERSION
 
@@ -141,7 +142,7 @@ def read_tables(run_dir: Path) -> Tables:
     frames = {}
     for name in EVENT_TABLES:
         frame = _read_parquet(run_dir, name)
-        if frame is None and _has_events(run_dir):
+        if frame is None and has_events(run_dir):
             return tables_from_events(run_dir)
         frames[name] = _frame(name, []) if frame is None else frame
     return Tables(**frames, sampled=Sampled(_samples(run_dir)))
@@ -200,13 +201,13 @@ def _parquet(run_dir: Path, name: str) -> pa.Table | None:
     except FileNotFoundError:
         return None
     except (OSError, pa.ArrowException):
-        if _has_events(run_dir):
+        if has_events(run_dir):
             return None
-        raise UserError(f"{path}: damaged, and there are no raw events to derive it from; take another copy of this run") from None
+        raise UserError(f"{path}: damaged, and there are no raw events to derive it from; {ANOTHER_COPY}") from None
     same_version = (table.schema.metadata or {}).get(_VERSION_KEY) == str(TABLES_SCHEMA_VERSION).encode()
     if same_version and table.column_names == list(COLUMNS[name]):
         return table
-    if _has_events(run_dir):
+    if has_events(run_dir):
         return None
     older = _of_another_version(table, name)
     if older is None:
@@ -214,10 +215,6 @@ def _parquet(run_dir: Path, name: str) -> pa.Table | None:
             f"{path}: of another schema, and there are no raw events to derive it from; read it with the rlmbench that wrote it"
         )
     return older
-
-
-def _has_events(run_dir: Path) -> bool:
-    return (run_dir / "probe").is_dir()
 
 
 def _of_another_version(table: pa.Table, name: str) -> pa.Table | None:

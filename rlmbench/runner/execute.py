@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +21,7 @@ from rlmbench.errors import EnvironmentFailure, UserError
 from rlmbench.metrics import RunSummary, summarize, write_summary
 from rlmbench.probe import probe_environment
 from rlmbench.records.manifest import EnvironmentRecord, Failure, Manifest, ProcessLaunch, ProfileRecord, Times, Versions, write_manifest
-from rlmbench.records.store import PLAN, Run
+from rlmbench.records.store import PLAN, DamagedSummary, Run
 from rlmbench.records.supervisor import Supervisor
 from rlmbench.records.tables import Tables, tables_from_events, write_tables
 from rlmbench.runner.campaign import Campaign
@@ -396,9 +397,18 @@ def _explained(failure: Failure, run_dir: Path, manifest: Manifest) -> Failure:
 
 
 def summarized(run: Run) -> RunSummary:
-    """The figures of a recorded run: those kept with it, or derived again where it was ended before it had any, or where
-    another version of rlmbench kept others."""
-    kept = run.summary
+    """The figures of a recorded run: those kept with it, or derived again where it was ended before it had any, where they are damaged
+    (which a line on standard error says), or where another version of rlmbench kept others.
+
+    Raises:
+        UserError: the record is damaged, so that neither can be had.
+    """
+    try:
+        kept = run.summary
+    except DamagedSummary as damage:
+        taken = summarize(run)
+        print(f"warning: {damage}", file=sys.stderr)
+        return taken
     if kept is not None:
         try:
             return RunSummary.model_validate(kept)

@@ -101,15 +101,43 @@ def test_figures_that_another_version_kept_are_taken_again(command, results):
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"runs": []}', "damaged (holds no run's figures)"),
+        ("3", "damaged (holds no run's figures)"),
+        ('{"runs"', "damaged (line 1, column 8)"),
+    ],
+)
+def test_figures_that_are_damaged_are_taken_again_and_a_line_says_so(command, results, content, message):
+    before = command("gsm8k_grpo", "--line")[1]
+    kept = results / "gsm8k_grpo" / "2026-0-trl" / "summary.json"
+    kept.write_text(content)
+    told = command("gsm8k_grpo", "--line")
+    kept.unlink()
+    assert told == (0, before, f"warning: {kept}: {message}; the figures are taken again from the tables\n")
+
+
+def test_every_damaged_run_is_named(command, results):
+    runs = [results / "gsm8k_grpo" / name for name in ("2026-0-trl", "2026-1-verl")]
+    before = [(run / "manifest.json").read_bytes() for run in runs]
+    for run in runs:
+        (run / "manifest.json").write_text('{"run_id"\n"')
+    told = {tuple(command("gsm8k_grpo", *more)) for more in ([], ["--campaign", "latest"], ["--since", "7d"])}
+    for run, content in zip(runs, before, strict=True):
+        (run / "manifest.json").write_bytes(content)
+    fix = "damaged (line 2, column 1); take another copy of this run, or leave it out"
+    assert told == {(2, "", "".join(f"error: {run / 'manifest.json'}: {fix}\n" for run in runs))}
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("summary.json", '{"runs": []}', "holds no run's figures"),
-        ("summary.json", "3", "holds no run's figures"),
-        ("summary.json", '{"runs"', "remove it, and the figures are taken again"),
         ("plan.json", "null", "not a workload plan"),
         ("plan.json", '{"mode": "replay", "group_size": 2, "rows": [{"row": 0}]}', "not a workload plan"),
-        ("plan.json", "[", "take another copy of this run, or leave it out"),
+        ("plan.json", "[", "damaged (line 1, column 2); take another copy of this run, or leave it out"),
         ("manifest.json", "{}", "take another copy of this run, or leave it out"),
+        ("manifest.json", '{\n "run_id":', "damaged (line 2, column 11); take another copy of this run, or leave it out"),
+        ("manifest.json", "", "damaged (it is empty); take another copy of this run, or leave it out"),
     ],
 )
 def test_a_damaged_file_is_one_line_with_its_place_and_the_fix(command, results, name, content, message):

@@ -5,7 +5,7 @@ import jsonschema
 import pytest
 
 from rlmbench.metrics import check_invariants, document, json_schema, schema_text, summarize, write_summary
-from rlmbench.records.store import load
+from rlmbench.records.store import Run, load
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "summary.schema.json"
 
@@ -183,7 +183,7 @@ def test_a_run_that_recorded_nothing_is_never_green(synthetic):
     synthetic.events = []
     run = synthetic.write()
     (run.path / "probe" / "driver-1.jsonl").unlink()
-    summary = summarize(run)
+    summary = summarize(Run(run.path, run.manifest))  # as a run is closed
     assert (summary.status, summary.failure_class, summary.audit, summary.measured_steps) == ("failed", "audit", None, 0)
     assert (summary.step_s.median, summary.coverage.min, summary.throughput, summary.probe_overhead) == (None, None, None, None)
     assert {"audit", "step_s", "coverage", "throughput", "probe_overhead", "lengths", "learning.reward"} <= set(summary.absent)

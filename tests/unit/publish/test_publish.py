@@ -268,7 +268,7 @@ def with_damage(original, tmp_path):
     return tmp_path / "results"
 
 
-@pytest.mark.parametrize("damaged", ["manifest.json", "plan.json", "summary.json"])
+@pytest.mark.parametrize("damaged", ["manifest.json", "plan.json"])
 def test_a_damaged_run_is_left_out_and_the_others_are_published(with_damage, tmp_path, capsys, damaged):
     path = with_damage / "gsm8k_grpo" / "two" / damaged
     path.write_bytes(path.read_bytes()[:100])
@@ -279,6 +279,15 @@ def test_a_damaged_run_is_left_out_and_the_others_are_published(with_damage, tmp
     assert [path.name for path in (tmp_path / "out" / "gsm8k_grpo").iterdir()] == ["one"]
     assert main(["publish", str(path.parent), "-o", str(tmp_path / "out")]) == 2  # nothing else to publish
     assert str(path) in capsys.readouterr().err
+
+
+def test_damaged_figures_are_taken_again_and_published(with_damage, tmp_path, capsys):
+    path = with_damage / "gsm8k_grpo" / "two" / "summary.json"
+    path.write_bytes(path.read_bytes()[:100])
+    assert main(["publish", "gsm8k_grpo", "--results", str(with_damage), "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.startswith(f"warning: {path}: damaged (line ")
+    kept = [json.loads((tmp_path / "out" / "gsm8k_grpo" / name / "summary.json").read_bytes()) for name in ("one", "two")]
+    assert kept[0]["runs"][0]["steps"] == kept[1]["runs"][0]["steps"] and kept[0]["tables"] == kept[1]["tables"]
 
 
 def test_where_all_are_damaged_each_is_named(with_damage, tmp_path, capsys):

@@ -192,7 +192,7 @@ def test_a_long_run_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_record_without_collector_has_empty_tables(make_run: Any) -> None:
-    folder = make_run("gsm8k_grpo", "run-1")
+    folder = make_run("gsm8k_grpo", "run-1", status="interrupted")
     run = load(folder)
     for name in SAMPLE_TABLES:
         assert len(getattr(run, name)) == 0

@@ -391,8 +391,7 @@ def cut(name: str) -> Callable[[Path], None]:
     ("damage", "message"),
     [
         (remove("manifest.json"), "no run there: a run's folder holds manifest.json"),
-        (cut("manifest.json"), "manifest.json: the file: Invalid JSON"),
-        (cut("summary.json"), "summary.json: not JSON"),
+        (cut("manifest.json"), "manifest.json: damaged (line 1, column 201); take another copy"),
         (cut("spans.parquet"), "spans.parquet: damaged, and there are no raw events to derive it from; take another copy of this run"),
         *(
             (remove(f"{table}.parquet"), f"{table}.parquet is missing or has no rows, though steps were measured; take another copy")
