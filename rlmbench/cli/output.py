@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+class _WithoutTrailingBlanks:
+    """A text stream that takes blanks at the ends of lines away: rich fills its lines up to the width, which spoils diffs and quotations."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._held = ""
+        """Blanks at the end of what was written so far: what follows says whether a line ends in them."""
+
+    def write(self, text: str) -> int:
+        whole = re.sub(r"[ \t]+(?=\n)", "", self._held + text)
+        kept = whole.rstrip(" \t")
+        self._held = whole[len(kept) :]
+        self._stream.write(kept)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def console(stream: IO[str]) -> Console:
-    """A console on `stream`; width and colour follow from it, and text is never taken for markup."""
+    """A console on `stream`; width and colour follow from it, and text is never taken for markup. In a file or pipe no line ends in blanks."""
     from rich.console import Console
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich itself would end the program, whatever its exit code has to be
 
-    return Output(file=stream, markup=False, highlight=False)
+    made = Output(file=stream, markup=False, highlight=False)
+    if not made.is_terminal:
+        made.file = cast("IO[str]", _WithoutTrailingBlanks(stream))
+    return made
 
 
 def print_json(document: dict[str, Any]) -> None:

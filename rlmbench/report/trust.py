@@ -95,10 +95,10 @@ def _arithmetic(summary: RunSummary) -> Check:
 def _probe(summary: RunSummary) -> Check:
     if summary.probe_overhead is None:
         return Check("Probe overhead", "none", numbers.absent(summary.absent.get("probe_overhead")))
-    text = f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account"
+    text = f"{numbers.share(summary.probe_overhead)} of step time, by the probe's own account (limit {numbers.share(PROBE_SHARE_ENOUGH)})"
     shares = [one.cpu_share for one in summary.collectors if one.cpu_share is not None]
     if shares:
-        text += f"; the collector beside it took {numbers.share(max(shares))} of one core"
+        text += f"; the collector beside it took {numbers.share(max(shares))} of one core (limit {numbers.share(COLLECTOR_SHARE_ENOUGH)})"
     within = summary.probe_overhead <= PROBE_SHARE_ENOUGH and max(shares, default=0.0) <= COLLECTOR_SHARE_ENOUGH
     return Check("Probe overhead", "ok" if within else "warn", text)
 

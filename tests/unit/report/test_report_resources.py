@@ -113,7 +113,8 @@ def test_checks_say_whether_the_machine_was_the_runs_alone(sampled):
     run, summary = sampled
     found = {check.name: check for check in trust.checks(summary, run.manifest)}
     assert (found["Others at work"].state, found["Throttling"].state, found["Probe overhead"].state) == ("ok", "ok", "ok")
-    assert "the collector beside it took 0.5% of one core" in found["Probe overhead"].text
+    assert "by the probe's own account (limit 0.5%); the collector" in found["Probe overhead"].text
+    assert "the collector beside it took 0.5% of one core (limit 1.0%)" in found["Probe overhead"].text
     host = summary.host[0].model_copy(update={"others_cpu_cores": 0.6})
     slow = summary.devices[1].model_copy(update={"throttled_share": 0.2})
     dear = summary.collectors[0].model_copy(update={"cpu_share": 0.011})
