@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
     from rlmbench.experiment import Experiment
     from rlmbench.runner.cells import Plan
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def plan(
     suite: Annotated[str, typer.Argument(help="Name or file of a suite.")],
-    framework: Annotated[str, typer.Option("--framework", "-f", help="Whose placement of models and memory.")],
+    framework: Annotated[
+        list[str],
+        typer.Option(
+            "--framework", "-f", help="Whose placement of models and memory: trl, verl, openrlhf, or all; may be given several times."
+        ),
+    ],
     scale: Annotated[str, typer.Option(help="tiny, small, base, large, or auto.")] = "auto",
     devices: Annotated[int | None, typer.Option(help="Devices in all: changes the number of data-parallel ranks.")] = None,
     device_type: Annotated[str | None, typer.Option(help="Devices to plan for, such as H100-SXM; else this machine's.")] = None,
@@ -38,35 +44,50 @@ def plan(
 ) -> int:
     """Say whether a suite fits the devices' memory, how long a step takes at least, and what it costs at least. Starts nothing.
 
+    The exit code is 0 whatever the verdict: it is in the output. Execution modes before any run: plan placement_sweep; after one: rlmbench whatif.
+
     \b
     rlmbench plan gsm8k_grpo -f verl --scale base --device-type H100-SXM
+    rlmbench plan gsm8k_grpo -f all --scale base --device-type H100-SXM
+    rlmbench plan placement_sweep -f verl --scale base --device-type H100-SXM
     rlmbench plan gsm8k_ppo -f openrlhf --scale base --devices 16 --device-type H100-SXM --price-per-gpu-hour 2.5
     """
     from rlmbench.cli.output import console, print_json
     from rlmbench.costmodel.devices import find_device
-    from rlmbench.runner.cells import Request, make_plan
+    from rlmbench.runner.cells import ALL, Request, make_plan
 
     kind = find_device(device_type) if device_type else None
-    request = Request(suite, (framework,), scale, tuple(overrides or ()), device="cuda" if kind else None, variants=tuple(variants or ()))
+    request = Request(
+        suite, tuple(framework), scale, tuple(overrides or ()), device="cuda" if kind else None, variants=tuple(variants or ())
+    )
     made = make_plan(request, force_scale=True)
     if not made.cells:
         raise UserError(*made.left_out)
     for line in made.left_out:
         print(f"left out: {line}", file=sys.stderr)
-    possible = {cell.variant for cell in made.cells}
-    cells = [_cell(one, framework, devices, kind, prompt_tokens) for one in made.each if one.variant in possible]
+    is_single = len(made.parts) == 1 and ALL not in framework
+    planned: dict[str, list[_Cell]] = {}
+    refused: list[str] = []
+    for name in made.parts:
+        possible = {cell.variant for cell in made.cells if cell.framework == name}
+        try:
+            cells = [_cell(one, name, devices, kind, prompt_tokens) for one in made.each if one.variant in possible]
+        except UserError as error:
+            if is_single:
+                raise
+            refused.append(str(error))
+            continue
+        if cells:
+            planned[name] = cells
+    if not planned:
+        raise UserError(*dict.fromkeys(refused))
+    for line in refused:
+        print(f"left out: {line}", file=sys.stderr)
     if as_json:
-        print_json(
-            {
-                "suite": made.suite,
-                "scale": made.scale,
-                "framework": framework,
-                "cells": [_as_json(cell, price_per_gpu_hour) for cell in cells],
-            }
-        )
-        return EXIT_OK
-    for cell in cells:
-        _print(cell, price_per_gpu_hour, console(sys.stdout))
+        told = {name: _document(made, name, cells, price_per_gpu_hour) for name, cells in planned.items()}
+        print_json(next(iter(told.values())) if is_single else {"suite": made.suite, "scale": made.scale, "frameworks": told})
+    else:
+        _print([cell for cells in planned.values() for cell in cells], price_per_gpu_hour, console(sys.stdout))
     return EXIT_OK
 
 
@@ -75,6 +96,7 @@ class _Cell:
     """One experiment (of a sweep: one variant) with its prediction, and the ceiling that it was made against."""
 
     title: str
+    name: str
     variant: str
     prediction: Prediction
     ceiling: Ceiling | None
@@ -107,27 +129,49 @@ def _cell(made: Plan, framework: str, devices: int | None, kind: Device | None, 
         )
     named = f"{made.suite} {made.variant}".strip()
     title = f"{named} at {made.scale}, {framework}: {experiment.samples_per_step} samples a step, {experiment.placement.mode}"
-    return _Cell(title, made.variant, found, datasheet(kind, found.dtype) if kind else here(made.device, found.dtype)[0])
+    return _Cell(
+        title,
+        f"{framework} {made.variant}".strip(),
+        made.variant,
+        found,
+        datasheet(kind, found.dtype) if kind else here(made.device, found.dtype)[0],
+    )
+
+
+def _document(made: Plan, framework: str, cells: Sequence[_Cell], price: float | None) -> dict[str, object]:
+    return {
+        "suite": made.suite,
+        "scale": made.scale,
+        "framework": framework,
+        "cells": [_as_json(cell, price) for cell in cells],
+    }
 
 
 def _as_json(cell: _Cell, price: float | None) -> dict[str, object]:
     from dataclasses import asdict
 
-    hours = cell.prediction.device_hours
+    from rlmbench.costmodel.budget import budget
+
+    cost = budget(cell.prediction, price)
     return {
         "variant": cell.variant or None,
         "prediction": {**asdict(cell.prediction), "verdict": cell.prediction.verdict},
-        "least_device_hours": hours,
-        "least_cost": None if hours is None or price is None else hours * price,
+        "least_device_hours": cost.device_hours,
+        "least_cost": cost.cost,
+        "no_hours_because": cost.why_not,
+        "if_like_published": None if cost.likely is None else asdict(cost.likely),
     }
 
 
-def _print(cell: _Cell, price: float | None, out: Console) -> None:
+def _print(cells: Sequence[_Cell], price: float | None, out: Console) -> None:
     from rlmbench.report.console_parts import heading
-    from rlmbench.report.prediction import print_prediction
+    from rlmbench.report.plan import print_prediction, print_side_by_side
 
-    heading(out, cell.title)
-    print_prediction(cell.prediction, cell.ceiling, price, out)
+    for cell in cells:
+        heading(out, cell.title)
+        print_prediction(cell.prediction, cell.ceiling, price, out)
+    if len(cells) > 1:
+        print_side_by_side([(cell.name, cell.prediction) for cell in cells], price, out)
 
 
 def with_devices(experiment: Experiment, devices: int, groups: int = 1) -> Experiment:

@@ -15,7 +15,17 @@ from typing import Any, Literal
 from rlmbench.costmodel.devices import Ceiling
 from rlmbench.costmodel.memory import CACHE, ENGINE_TERMS, StageMemory, processes_bytes, stage_memory
 from rlmbench.costmodel.paper import Sharding
-from rlmbench.costmodel.stages import least_seconds, least_step, setup_of, stage_work
+from rlmbench.costmodel.stages import (
+    Limit,
+    Setup,
+    StageWork,
+    devices_of,
+    latency_bytes_of_one,
+    least_step,
+    least_times,
+    setup_of,
+    stage_work,
+)
 from rlmbench.costmodel.work import Sequences
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.models import TraceLengths
@@ -36,12 +46,21 @@ PROCESSES = "processes"
 
 @dataclass(frozen=True)
 class StagePrediction:
-    """One stage: FLOPs and least bytes over all devices, and the least seconds (None where no ceiling is known)."""
+    """One stage: FLOPs and least bytes over all of its `devices`, and the least seconds (None where no ceiling is known).
+
+    `executed_flops`: the model's, with what gradient checkpointing computes again (as `hardware_flops`) and without what an engine spares that computes
+    a group's prompt once. `limit`: what the least seconds follow from: executed FLOPs ("products") or least bytes ("traffic") over the devices, or
+    `latency_bytes`, which one device reads in "decode steps" one after the other.
+    """
 
     model_flops: float
     hardware_flops: float
     least_bytes: float
     least_s: float | None
+    executed_flops: float
+    devices: int
+    latency_bytes: float
+    limit: Limit | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,10 @@ class MemoryPrediction:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step of one framework. `lengths` says where prompt and response tokens come from."""
+    """Of one step of one framework. `lengths` says where prompt and response tokens come from, `mode` is the placement's.
+
+    `not_run`: stage of a usual step that this one does not have -> why.
+    """
 
     shape: str
     dtype: str
@@ -75,6 +97,8 @@ class Prediction:
     least_step_s: float | None
     memory: Mapping[str, MemoryPrediction]
     steps: int
+    mode: str
+    not_run: Mapping[str, str]
 
     @property
     def verdict(self) -> Verdict:
@@ -103,19 +127,12 @@ def predict(
     With `one_machine` (a CPU) all ranks share the device and its memory.
     """
     facts = translation.get("expected_facts", {})
-    setup = setup_of(experiment, translation.get("traits", {}), facts.get("weights_dtype"))
+    traits = translation.get("traits", {})
+    setup = setup_of(experiment, traits, facts.get("weights_dtype"))
     lengths, told = expected_lengths(experiment, prompt_tokens)
     work = stage_work(shape, lengths, setup)
     devices = 1 if one_machine else None
-    stages = {
-        stage: StagePrediction(
-            done.model_flops,
-            done.hardware_flops,
-            done.least_bytes,
-            None if ceiling is None else least_seconds(stage, done, setup, ceiling, devices),
-        )
-        for stage, done in work.items()
-    }
+    stages = {stage: _stage(stage, done, setup, ceiling, devices) for stage, done in work.items()}
     sharding = sharding_of(experiment, translation.get("ledger", ()))
     # On one machine nothing lies on devices of its own: engine, actor and critic all take of its memory.
     sharing = replace(setup, apart=False, critic_devices=0) if one_machine else setup
@@ -138,7 +155,35 @@ def predict(
         least_step_s=None if ceiling is None else least_step(work, setup, ceiling, devices),
         memory={stage: _memory(of, capacity_bytes, trainers, engines, processes) for stage, of in held.items()},
         steps=experiment.measurement.steps,
+        mode=setup.mode,
+        not_run=_not_run(setup, traits),
     )
+
+
+def _stage(stage: str, done: StageWork, setup: Setup, ceiling: Ceiling | None, devices: int | None) -> StagePrediction:
+    count = devices or devices_of(stage, setup)
+    times = (None if ceiling is None else least_times(stage, done, setup, ceiling, devices)) or {}
+    least = max(((seconds, limit) for limit, seconds in times.items()), default=None)
+    return StagePrediction(
+        model_flops=done.model_flops,
+        hardware_flops=done.hardware_flops,
+        least_bytes=done.least_bytes,
+        least_s=least[0] if least else None,
+        executed_flops=done.executed_flops,
+        devices=count,
+        latency_bytes=latency_bytes_of_one(done, setup, count),
+        limit=least[1] if least else None,
+    )
+
+
+def _not_run(setup: Setup, traits: Mapping[str, str]) -> dict[str, str]:
+    """Stages that a reader would look for, with the adapter's words on where their figures come from."""
+    found = {}
+    if not setup.recomputed:
+        found["old_logprob"] = traits["old_logprob"]
+    if not setup.reference:
+        found["reference_logprob"] = "no KL term asks for them"
+    return found
 
 
 def _memory(of: StageMemory, capacity: float | None, trainers: int, engines: int, processes: float) -> MemoryPrediction:

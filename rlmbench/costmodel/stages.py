@@ -41,6 +41,11 @@ class StageWork:
     spared_flops: float = 0.0
 
     @property
+    def executed_flops(self) -> float:
+        """What the devices compute at least: hardware FLOPs without what an engine spares."""
+        return self.hardware_flops - self.spared_flops
+
+    @property
     def intensity(self) -> float:
         """Hardware FLOPs per byte of least traffic: right of a device's ridge, products are the limit, left of it memory is."""
         return self.hardware_flops / self.least_bytes if self.least_bytes else 0.0
@@ -182,18 +187,34 @@ def devices_of(stage: str, setup: Setup) -> int:
     return setup.rollout_devices if stage in ("generation", "weight_sync") else setup.training_devices
 
 
+Limit = Literal["products", "traffic", "decode steps"]
+"""What a stage's least time follows from."""
+
+
+def least_times(stage: str, done: StageWork, setup: Setup, ceiling: Ceiling, devices: int | None = None) -> dict[Limit, float] | None:
+    """Seconds that each limit allows at least; the longest counts. None when a rate that it needs is not known."""
+    count = devices or devices_of(stage, setup)
+    if ceiling.bytes_per_s is None or (ceiling.flops_per_s is None and done.hardware_flops):
+        return None
+    return {
+        "products": done.executed_flops / (count * ceiling.flops_per_s) if ceiling.flops_per_s else 0.0,
+        "traffic": done.least_bytes / (count * ceiling.bytes_per_s),
+        "decode steps": latency_bytes_of_one(done, setup, count) / ceiling.bytes_per_s,
+    }
+
+
+def latency_bytes_of_one(done: StageWork, setup: Setup, count: int) -> float:
+    """What one device of a replica reads in decode steps that come one after the other."""
+    return done.latency_bytes / min(setup.rollout_tensor, count)
+
+
 def least_seconds(stage: str, done: StageWork, setup: Setup, ceiling: Ceiling, devices: int | None = None) -> float | None:
     """The stage cannot be shorter: products at the peak, or the least bytes at full bandwidth, spread evenly over its devices.
 
     None when a rate that it needs is not known. What it leaves out (communication, launches, padding, skew, sampling) only adds.
     """
-    count = devices or devices_of(stage, setup)
-    if ceiling.bytes_per_s is None or (ceiling.flops_per_s is None and done.hardware_flops):
-        return None
-    products = (done.hardware_flops - done.spared_flops) / (count * ceiling.flops_per_s) if ceiling.flops_per_s else 0.0
-    traffic = done.least_bytes / (count * ceiling.bytes_per_s)
-    latency = done.latency_bytes / (min(setup.rollout_tensor, count) * ceiling.bytes_per_s)
-    return max(products, traffic, latency)
+    found = least_times(stage, done, setup, ceiling, devices)
+    return None if found is None else max(found.values())
 
 
 def least_step(stages: Mapping[str, StageWork], setup: Setup, ceiling: Ceiling, devices: int | None = None) -> float | None:

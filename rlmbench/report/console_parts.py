@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import printable
@@ -22,6 +23,26 @@ def table(*titles: str, title: str | None = None) -> Table:
         number = name.startswith("#")
         made.add_column(text(name.removeprefix("#")), justify="right" if number else "left", no_wrap=number, overflow="fold")
     return made
+
+
+def fitting(columns: Mapping[str, Sequence[str]], dispensable: Sequence[str], width: int, title: str) -> tuple[Table, list[str]]:
+    """An open table with all columns, or with as many as fit `width` without a word broken: the `dispensable` go in their order. And their titles."""
+    kept = dict(columns)
+    for dropped in dispensable:
+        if sum(_needed(name, cells) for name, cells in kept.items()) <= width:
+            break
+        del kept[dropped]
+    made = table(*kept, title=title)
+    for row in zip(*kept.values(), strict=True):
+        made.add_row(*map(text, row))
+    return made, list(kept)
+
+
+def _needed(title: str, cells: Sequence[str]) -> int:
+    """Characters that a column takes at least, with the two around it: its longest line, and where it wraps its longest word."""
+    if title.startswith("#"):
+        return 2 + max(len(part) for cell in (title.removeprefix("#"), *cells) for part in cell.split("\n"))
+    return 2 + max(len(word) for cell in (title, *cells) for word in cell.split())
 
 
 def text(value: object, style: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""A prediction in words: before a run, and beside what was then measured."""
+"""A prediction beside what was then measured."""
 
 from __future__ import annotations
 
@@ -7,81 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from rlmbench.costmodel.prediction import PROCESSES
 from rlmbench.report import numbers
-from rlmbench.report.console_parts import hanging, say, table, text
-from rlmbench.report.efficiency import bandwidth, flops
+from rlmbench.report.console_parts import table, text
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Cell, Note, Part, Table, columns, line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlmbench.costmodel.devices import Ceiling
-    from rlmbench.costmodel.prediction import Prediction
     from rlmbench.metrics.figures import RunSummary
 
-NO_CEILING = "no ceiling is known: name a device with --device-type, or measure this machine with rlmbench doctor --ceilings"
-BOUND = (
-    "Times are lower bounds: products at the peak, or the least traffic at full bandwidth. Communication, launches, padding and skew come on top; "
-    "docs/plan.md says how far above them real runs were."
-)
-ESTIMATE = "Memory is an estimate (docs/plan.md): 2 GiB a GPU are assumed for CUDA, communication buffers and fragmentation."
-ESTIMATE_CPU = (
-    "Memory is an estimate (docs/plan.md): that of the machine, for all ranks; processes hold what they were seen to hold besides a model."
-)
 STAGES_OF = {
     "generation": ("generation",),
     "assessment": ("reference_logprob", "old_logprob", "values"),
     "training": ("actor_update", "critic_update"),
 }
 """Stage of the memory model -> stages of the records."""
-
-
-def print_prediction(found: Prediction, ceiling: Ceiling | None, price_per_hour: float | None, console: Console) -> None:
-    """Memory per device and stage, least times, device hours and cost."""
-    lengths = f"prompts of {found.prompt_tokens:,.0f} tokens, responses of {found.response_tokens:,.0f} on average ({found.lengths})"
-    hanging(console, "work:    ", f"{found.shape} in {found.dtype}; {lengths}")
-    if ceiling is not None:
-        peak = flops(ceiling.flops_per_s, "FLOP/s") if ceiling.flops_per_s else f"no rate known in {found.dtype}"
-        rates = f"{peak}, {bandwidth(ceiling.bytes_per_s)}"
-        hanging(console, "devices: ", f"{found.devices} x {ceiling.device}: {rates} ({ceiling.basis}: {ceiling.source})")
-    else:
-        hanging(console, "devices: ", f"{found.devices}: {NO_CEILING}")
-    capacity = f" of {numbers.size(found.capacity_bytes)}" if found.capacity_bytes else ""
-    made = table("stage", "#needs", "verdict", "most of it", "#KV rounds", title=f"Memory of one device{capacity}: {found.verdict}")
-    for stage, of in found.memory.items():
-        rounds = "" if of.cache_rounds is None else numbers.significant(max(of.cache_rounds, 1.0), 2)
-        largest = sorted(of.terms.items(), key=lambda term: -term[1])[:3]
-        terms = ", ".join(f"{name} {numbers.size(size)}" for name, size in largest)
-        verdict = f"{of.verdict}: {of.breaks}" if of.breaks else of.verdict
-        made.add_row(*[text(cell) for cell in (stage, numbers.size(of.total_bytes), verdict, terms, rounds)])
-    console.print(made)
-    say(console, ESTIMATE_CPU if any(PROCESSES in of.terms for of in found.memory.values()) else ESTIMATE, "dim")
-    made = table("stage", "#model FLOPs", "#least bytes", "#least s", title="Work of a step, and the least time it takes")
-    for stage in in_order(set(found.stages)):
-        one = found.stages[stage]
-        made.add_row(
-            *[
-                text(cell)
-                for cell in (
-                    style_of(stage).label,
-                    flops(one.model_flops),
-                    numbers.size(one.least_bytes),
-                    numbers.fixed_seconds(one.least_s, "unknown"),
-                )
-            ]
-        )
-    console.print(made)
-    if found.least_step_s is not None and found.device_hours is not None:
-        hours = f"{found.steps} steps take at least {numbers.significant(found.device_hours)} device hours"
-        cost = (
-            f", {numbers.significant(found.device_hours * price_per_hour)} at {price_per_hour:g} an hour"
-            if price_per_hour is not None
-            else " (their cost: --price-per-gpu-hour)"
-        )
-        hanging(console, "step:    ", f"at least {numbers.seconds(found.least_step_s)}; {hours}{cost}, start-up aside")
-        say(console, BOUND, "dim")
-    elif ceiling is not None:
-        hanging(console, "step:    ", f"unknown, as no rate of {ceiling.device} in {found.dtype} is known, and so are hours and cost")
 
 
 def beside_rows(prediction: Mapping[str, Any], summary: RunSummary) -> Iterable[tuple[str, str, str, str]]:
@@ -127,8 +67,8 @@ def print_beside(prediction: Mapping[str, Any], summary: RunSummary, console: Co
 
 
 CAPTION = (
-    "Times are lower bounds, so a ratio is how far the run was above them. Memory is an estimate: of a device what torch reserved there, of a CPU machine "
-    "what all of the run's processes held at once (docs/plan.md)."
+    "Ratio: measured over predicted. Times are lower bounds, so it is how far the run was above them. Memory is an estimate: of a device what torch "
+    "reserved there, of a CPU machine what all of the run's processes held at once (docs/plan.md)."
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlmbench.errors import UserError
 from rlmbench.report import numbers
-from rlmbench.report.console_parts import hanging, heading, table, text
+from rlmbench.report.console_parts import fitting, hanging, heading, text
 from rlmbench.report.parts import Cell, Folded, Note, Part, columns, line
 from rlmbench.report.parts import Table as PageTable
 
@@ -151,14 +151,7 @@ def _memory_text(found: WhatIf) -> str:
 def _table(found: WhatIf, console: Console) -> Table:
     """All columns, or as many as fit the terminal without a word broken: those that matter least go first."""
     columns = {title: [cell(one) for one in sorted(found.predictions, key=lambda one: one.step_s)] for title, cell in _COLUMNS}
-    for dropped in _DISPENSABLE:
-        if sum(_needed(title, cells) for title, cells in columns.items()) <= console.width:
-            break
-        del columns[dropped]
-    titles = list(columns)
-    shown = table(*titles, title=f"On {devices(found.devices)}")
-    for row in zip(*columns.values(), strict=True):
-        shown.add_row(*map(text, row))
+    shown, titles = fitting(columns, _DISPENSABLE, console.width, f"On {devices(found.devices)}")
     shown.caption = text(" ".join(_caption(found, titles)), "dim")
     shown.caption_justify = "left"
     return shown
@@ -176,12 +169,6 @@ _COLUMNS: tuple[tuple[str, Callable[[Prediction], str]], ...] = (
     ("#memory", lambda one: "\n".join(numbers.size(peak) for peak in one.memory_bytes.values()) or "n/a"),
 )
 _DISPENSABLE = ("#p90", "#tok/s", "#memory", "#stale", "#waiting")
-
-
-def _needed(title: str, cells: Sequence[str]) -> int:
-    """Characters that a column takes at least, with the two around it: its longest line, and of modes, which wrap, the longest word."""
-    shown = [title.removeprefix("#"), *cells]
-    return 2 + max(len(part) for cell in shown for part in (cell.split() if title == "mode" else cell.split("\n")))
 
 
 def _caption(found: WhatIf, titles: Sequence[str]) -> Iterator[str]:

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from rlmbench.adapter import find_adapter
 from rlmbench.cli.plan import with_devices
-from rlmbench.costmodel.devices import Ceiling, datasheet, find_device
+from rlmbench.costmodel.devices import DEVICES, Ceiling, datasheet, find_device
 from rlmbench.costmodel.memory import activation_bytes, held_parameters, logits_bytes
 from rlmbench.costmodel.prediction import Prediction, expected_lengths, predict, sharding_of
 from rlmbench.errors import UserError
 from rlmbench.experiment import Experiment
 from rlmbench.experiment.load import build_experiment, load_suite
-from rlmbench.report.prediction import print_prediction
+from rlmbench.report.plan import print_prediction
 from rlmbench.runner.predicted import as_mapping
 from rlmbench.workload.shapes import find_shape
 
@@ -33,6 +33,16 @@ def predicted(one: Experiment, framework: str = "verl", capacity: float = 80e9, 
     translation = as_mapping(find_adapter(framework).translate(one, "cuda"))
     assert one.model.shape is not None
     return predict(one, find_shape(one.model.shape), translation, datasheet(find_device(device), one.model.dtype), capacity)
+
+
+def test_memory_of_a_device_is_what_its_driver_reports() -> None:
+    """MiB by nvidia-smi, and bytes by rocm-smi, as logs of such devices have them; 79.6 GiB of an H100 that is sold with 80 GB."""
+    mib = {"A10": 23028, "A100-SXM-40GB": 40960, "A100-SXM-80GB": 81920, "L4": 23034, "L40S": 46068, "H100-SXM": 81559, "H100-PCIe": 81559}
+    mib |= {"H100-NVL": 95830, "H200-SXM": 143771, "H20": 97871, "B200": 183359, "V100-SXM2": 32768, "A100-PCIe-80GB": 81920}
+    assert {name: device.memory_bytes for name, device in DEVICES.items()} == {name: size * 2**20 for name, size in mib.items()} | {
+        "MI300X": 206_141_652_992
+    }
+    assert f"{find_device('H100-SXM').memory_bytes / 2**30:.1f}" == "79.6"
 
 
 def test_state_of_7b_on_8_devices() -> None:
