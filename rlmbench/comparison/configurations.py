@@ -223,6 +223,7 @@ def _run(run: Evidence) -> RunFigures:
         measured_steps=summary.measured_steps,
         step_s=_step_s(run) if run.ok else None,
         tokens_per_s=rates.step_tokens_per_s if run.ok and rates else None,
+        replaced=list(run.replaced),
     )
 
 

@@ -43,6 +43,10 @@ class RunFigures(Figures):
     measured_steps: int
     step_s: float | None = Field(description="Mean seconds of a measured step.")
     tokens_per_s: float | None = Field(description="Prompt and response tokens of trained samples over measured step seconds.")
+    replaced: list[str] = Field(
+        default_factory=list,
+        description="Ids of interrupted attempts of the same campaign that it was made in place of; they count as no runs.",
+    )
 
 
 class StageFigures(Figures):

@@ -486,7 +486,7 @@ class _Reason:
 
 def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
     """Why each figure that is null or empty is so; the first reason that applies to a figure counts."""
-    spans = "no spans were recorded (measurement.probe is off, or no hook attached)"
+    spans = _no_spans(summary, measured.run)
     steps = "no step was measured"
     nothing = not summary.measured_steps
     on_device = any("torch_allocated_peak_bytes" in peaks for peaks in summary.memory.peak_bytes.values())
@@ -529,6 +529,13 @@ def _absent(summary: RunSummary, measured: _Measured) -> dict[str, str]:
         if reason.is_absent:
             absent.setdefault(reason.figure, reason.reason)
     return absent
+
+
+def _no_spans(summary: RunSummary, run: Run) -> str:
+    """Why a run has none, where it has none."""
+    if not run.experiment.measurement.probe:
+        return "no spans were recorded: measurement.probe is off"
+    return "no spans were recorded by the hooks that attached" if summary.hooks.attached else "no spans were recorded: no hook attached"
 
 
 def _absent_efficiency(found: Efficiency | str) -> list[_Reason]:

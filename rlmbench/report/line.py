@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlmbench.errors import as_line
 from rlmbench.report import numbers
+from rlmbench.report.words import how_it_ended
 
 if TYPE_CHECKING:
     from rlmbench.metrics import RunSummary
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 def one_line(summary: RunSummary) -> str:
     """Status first, then the figures that exist: ``ok, 4 steps measured, 0.85 s/step, 4,200 tokens/s, audit passed``."""
     kind = summary.failure_class
-    parts = [f"{summary.status} ({kind})" if kind and kind != summary.status else summary.status]
-    if summary.failure:
-        parts.append(summary.failure.message)
+    status = f"{summary.status} ({kind})" if kind and kind != summary.status else summary.status
+    parts = [how_it_ended(status, summary.failure.message, ", ") if summary.failure else status]
     parts.append("1 step measured" if summary.measured_steps == 1 else f"{summary.measured_steps} steps measured")
     if summary.step_s.median is not None:
         parts.append(f"{numbers.significant(summary.step_s.median)} s/step")

@@ -392,7 +392,10 @@ def _print_failure(summary: RunSummary, manifest: Manifest | None, console: Cons
     assert failure is not None
     kind = words.plain_class(failure.failure_class)
     message = failure.message if failure.message.startswith(kind) else f"{kind}: {failure.message}"
-    _hanging(console, "" if message.startswith(summary.status) else f"{summary.status}: ", message, "bold red")
+    if message.startswith(summary.status):
+        _say(console, message, "bold red")
+    else:
+        _hanging(console, f"{summary.status}: ", message, "bold red")
     ended = failure.signal or (None if failure.exit_code is None else f"exit code {failure.exit_code}")
     where = [("phase", failure.phase), ("step", failure.step), ("stage", failure.stage), ("ended by", ended)]
     known = ", ".join(f"{name} {value}" for name, value in where if value is not None)

@@ -78,6 +78,11 @@ def status_word(summary: RunSummary) -> str:
     return f"{summary.status}: {plain_class(kind)}" if kind and kind != summary.status else str(summary.status)
 
 
+def how_it_ended(status: str, message: str, between: str = ": ") -> str:
+    """``failed: exit code 1``; and ``interrupted by SIGINT in step 3``, where the message says the word itself."""
+    return message if message.startswith(status) else f"{status}{between}{message}"
+
+
 def unfinished(summary: RunSummary) -> bool:
     """Whether the run ended before its work was done, for a reason of its own: an audit can only find that out again."""
     return summary.failure_class not in (None, "audit")
@@ -98,10 +103,14 @@ def lead(summary: RunSummary) -> str:
     if summary.step_s.median is None or not summary.measured_steps:
         sentences.append("No step was measured, so there are no figures.")
         return " ".join(sentences)
-    largest = sorted(summary.stages_share.items(), key=lambda item: -item[1])[:3]
-    parts = listed([f"{style_of(stage).label} ({numbers.share(part)})" for stage, part in largest])
     steps = "1 measured step" if summary.measured_steps == 1 else f"{summary.measured_steps:,} measured steps"
-    sentences.append(f"A step takes {numbers.seconds(summary.step_s.median)} (median of {steps}). Most of it goes to {parts}.")
+    sentences.append(f"A step takes {numbers.seconds(summary.step_s.median)} (median of {steps}).")
+    largest = sorted(summary.stages_share.items(), key=lambda item: -item[1])[:3]
+    if largest:
+        parts = listed([f"{style_of(stage).label} ({numbers.share(part)})" for stage, part in largest])
+        sentences.append(f"Most of it goes to {parts}.")
+    else:
+        sentences.append("Where it goes is not known: no spans were recorded.")
     return " ".join(sentences)
 
 

@@ -413,7 +413,7 @@ WRONG = [
     ("run gsm8k_grpo -f trl --campaign c1", "--campaign goes with --resume"),
     ("show", "unknown run 'latest' in results; no runs there yet"),
     ("show nope --results kept", "unknown run 'nope' in kept"),
-    ("show r1 --results damaged", "not a manifest of this version, or damaged"),
+    ("show r1 --results damaged", "manifest.json: damaged (line 1, column 21); take another copy"),
     ("report nope", "unknown run 'nope' in results"),
 ]
 

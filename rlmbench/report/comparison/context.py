@@ -105,8 +105,8 @@ def _ledger(member: Member, fidelity: str, title: str) -> Table:
 # --- every run -----------------------------------------------------------------------------------------------------
 
 
-def runs_section(members: Sequence[Member]) -> Section:
-    """Runs that did not end well with their cause, then all runs."""
+def runs_section(comparison: Comparison, members: Sequence[Member]) -> Section:
+    """Runs that did not end well with their cause, then all runs, and those that were made again."""
     parts: list[Part] = []
     lost = [(member, run) for member in members for run in member.runs if not run.ok]
     if lost:
@@ -116,6 +116,8 @@ def runs_section(members: Sequence[Member]) -> Section:
     rows = tuple(_run_line(member, place) for member in members for place in range(len(member.runs)))
     headings = columns("", "run", "status", "started", "#steps", "#step, s", "#tok/s", "audit", "#cores busy before")
     parts.append(folded_if_long(Table("All runs", headings, rows)))
+    if (again := words.made_again(comparison)) is not None:
+        parts.append(Note(words.sentence(again)))
     if drawn(members):
         parts.append(_cost_of_measuring(members))
     intro = "Every run that was asked for. One that did not end well is left out of all figures, and is listed."

@@ -33,6 +33,8 @@ def markdown(comparison: Comparison) -> str:
     ]
     if lost:
         parts.append(f"Runs that did not end well:\n\n{_listed(lost, 'runs')}")
+    if (again := words.made_again(comparison)) is not None:
+        parts.append(_text(words.sentence(again)))
     if (warning := words.many_pairs(comparison)) is not None:
         parts.append(_text(warning))
     differing = [pair for pair in comparison.pairs if pair.differences]

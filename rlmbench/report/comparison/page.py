@@ -70,7 +70,7 @@ def _sections(comparison: Comparison, members: Sequence[Member]) -> tuple[Sectio
         measured.learning_section(members),
         context.differences_section(comparison, members),
         *taxonomy_sections(one.framework for one in comparison.configurations),
-        context.runs_section(members),
+        context.runs_section(comparison, members),
         context.reproduce_section(members),
     )
 

@@ -53,6 +53,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for key, run_id, ending in lost[: words.MOST_LINES]:
         hanging(console, f" {key}  ", f"{run_id}: {ending}", "bold red")
     _more(console, len(lost), "runs that did not end well")
+    if (again := words.made_again(comparison)) is not None:
+        hanging(console, " -  ", again, "dim")
     _print_stages(comparison, console)
     if (warning := words.many_pairs(comparison)) is not None:
         say(console, warning, "dim")

@@ -9,13 +9,15 @@ from rlmbench.comparison.knowledge import EFFECTS
 from rlmbench.comparison.wording import about, ratio
 from rlmbench.errors import as_line
 from rlmbench.report import numbers
-from rlmbench.report.words import CPU_LABEL, listed, overlaps, plain_class
+from rlmbench.report.words import CPU_LABEL, how_it_ended, listed, overlaps, plain_class
 
 NOT_GIVEN = "n/a"
 SHORT_NAME = 80
 MOST_PAIRS = 6
 MOST_LINES = 30
 """Verdicts, reasons and differences that the terminal and Markdown list; JSON holds all."""
+MOST_MADE_AGAIN = 6
+"""Attempts in the one line that all of them have."""
 NO_RUN = "no run ended well"
 TWICE = "counted twice"
 """Seconds of a step in which two stages ran at once: both count them, so they are taken off once."""
@@ -114,7 +116,17 @@ def lost_runs(one: Configuration) -> list[tuple[RunFigures, str]]:
 
 def ending(run: RunFigures) -> str:
     named = end_word(run.status, run.failure_class)
-    return f"{named}: {run.failure}" if run.failure else named
+    return how_it_ended(named, run.failure) if run.failure else named
+
+
+def made_again(comparison: Comparison) -> str | None:
+    """Interrupted attempts that are no runs of their own, since each cell was finished later; None where there are none."""
+    pairs = [(run.id, attempt) for one in comparison.configurations for run in one.runs for attempt in run.replaced]
+    if not pairs:
+        return None
+    named = ", ".join(f"{attempt} by {by}" for by, attempt in pairs[:MOST_MADE_AGAIN])
+    more = f" and {len(pairs) - MOST_MADE_AGAIN} more" if len(pairs) > MOST_MADE_AGAIN else ""
+    return f"interrupted, then made again by --resume and counted once: {named}{more}"
 
 
 def end_word(status: str, kind: str | None) -> str:

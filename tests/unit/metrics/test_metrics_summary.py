@@ -322,3 +322,18 @@ def test_a_path_below_the_working_directory_is_relative(synthetic, monkeypatch):
     run = synthetic.write()
     monkeypatch.chdir(run.path.parent)
     assert summarize(run).path == "synthetic-run"
+
+
+@pytest.mark.parametrize(
+    ("probe", "attached", "reason"),
+    [
+        (False, True, "no spans were recorded: measurement.probe is off"),
+        (True, False, "no spans were recorded: no hook attached"),
+        (True, True, "no spans were recorded by the hooks that attached"),
+    ],
+)
+def test_a_run_without_spans_says_which_reason_is_its_own(synthetic, probe, attached, reason):
+    synthetic.events = [event for event in synthetic.events if event["ev"] not in ("span", "hook")]
+    synthetic.events.append({"ev": "hook", "name": "step", "target": "trl:Trainer.step", "attached": attached, "reason": None})
+    synthetic.experiment["measurement"]["probe"] = probe
+    assert summarize(synthetic.write()).absent["coverage"] == reason

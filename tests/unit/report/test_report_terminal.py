@@ -8,10 +8,11 @@ from rich.console import Console
 
 from rlmbench.metrics import summarize
 from rlmbench.metrics.idle import LongTail
-from rlmbench.records.manifest import DeviceState, Preconditions
+from rlmbench.records.manifest import DeviceState, Failure, Preconditions
 from rlmbench.records.overhead import HarnessOverhead
-from rlmbench.report import trust
+from rlmbench.report import trust, words
 from rlmbench.report.console_parts import table, text
+from rlmbench.report.line import one_line
 from rlmbench.report.terminal import print_ledger, print_run_detail, print_runs
 
 
@@ -232,3 +233,27 @@ def test_a_narrow_terminal_breaks_no_word_of_its_main_tables(finished) -> None:
     first = lines.index(next(line for line in lines if line.startswith(" stage "))) + 2
     stages = " ".join(line[:20].strip() for line in lines[first : lines.index("", first)])
     assert stages.startswith("generation reward reference log-probs old log-probs advantage actor update")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message", "line"),
+    [
+        ("interrupted", "interrupted", "interrupted by SIGINT in step 3", "interrupted by SIGINT in step 3, 5 steps measured, "),
+        (
+            "interrupted",
+            "killed",
+            "rlmbench itself ended while it ran",
+            "interrupted (killed), rlmbench itself ended while it ran, 5 steps measured, ",
+        ),
+        ("failed", "crash", "ended by SIGSEGV", "failed (crash), ended by SIGSEGV, 5 steps measured, "),
+    ],
+)
+def test_a_line_says_once_how_a_run_ended(finished, status, kind, message, line) -> None:
+    failure = Failure(failure_class=kind, message=message)
+    ended = finished[1].model_copy(update={"status": status, "failure_class": kind, "failure": failure, "measured_steps": 5})
+    assert one_line(ended).startswith(line)
+
+
+def test_a_run_without_stages_ends_no_sentence_in_nothing(finished) -> None:
+    told = words.lead(finished[1].model_copy(update={"stages_share": {}, "stages_s": {}}))
+    assert told.endswith("Where it goes is not known: no spans were recorded.") and "goes to" not in told
