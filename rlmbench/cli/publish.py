@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlmbench.publish import Published
     from rlmbench.records import Run
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 AT_WORK = ("planned", "running")
 
 
@@ -37,7 +37,7 @@ def publish(
 
     Paths, host and user names, addresses and secrets become placeholders such as <run> and <host>; raw logs and the texts of prompts
     are left out. rlmbench reads the copies as it reads records, and they compare equal to them. A run or campaign that is damaged is
-    named and left out, and the exit code is then 1.
+    named and left out, and the exit code is then 1 (2 where no run is left).
 
     \b
     rlmbench publish latest -o results/reference

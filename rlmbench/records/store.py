@@ -126,6 +126,9 @@ class Run:
         """
         if self._found is None:
             found = Faults() if self._given else faults(self.path, kept, self.manifest)  # a run that is being closed is judged by its audit
+            audited = kept["runs"][0].get("audit") if kept else self.manifest.status == "ok"
+            if audited and not self._given and not (self.path / PLAN).is_file():
+                raise UserError(f"{self.path / PLAN}: missing, though the run was audited against it; {ANOTHER_COPY}")
             if found and not has_events(self.path):
                 raise UserError(found.told(self.path))
             self._found = found

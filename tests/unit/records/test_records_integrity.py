@@ -112,6 +112,17 @@ def test_a_table_with_another_runs_rows_is_noticed_by_its_fingerprint(copied):
             _ = load(copied).summary
 
 
+@pytest.mark.parametrize("gone", [["plan.json"], ["plan.json", "summary.json"]], ids=" and ".join)
+def test_a_plan_that_is_gone_is_no_failed_audit(copied, capsys, gone):
+    """Nothing else holds it: neither the tables nor raw events."""
+    (copied / "probe").mkdir()
+    (copied / "probe" / "driver-1.jsonl").write_text("{}\n")
+    for name in gone:
+        (copied / name).unlink()
+    assert main(["show", str(copied)]) == 2
+    assert capsys.readouterr().err == f"error: {copied}/plan.json: missing, though the run was audited against it{ANOTHER}\n"
+
+
 def test_without_its_figures_a_run_that_was_probed_still_needs_its_spans(copied, capsys):
     for name in ("spans.parquet", "summary.json"):
         (copied / name).unlink()
