@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import synthetic_run
-from altered_records import HOST, OF_VERL, TRL, VERL, append_events, repeated
+from altered_records import HOST, OF_VERL, TRL, VERL, append_events, repeated, waiting
 
 from rlmbench.cli.main import main
 from rlmbench.comparison import compare_groups, ordered
@@ -410,6 +410,24 @@ def test_the_first_screen_names_each_kind_of_reason_once(records, tmp_path) -> N
     told = head.replace("\xa0", " ")
     assert "A v B: few runs: 2 of A and 2 of B ended well" in told and "(and 2 more such: A v C, B v C)" in told
     assert "all pairs: " not in told, "each pair has its own"
+
+
+def test_the_first_screen_says_what_a_ratio_is_without_a_wait(records, tmp_path) -> None:
+    """TRL is 1.5 times as fast as verl would be without its wait of half of a step, and so 3 times as fast as it is."""
+    compared, page = page_of([*repeated(records.plain(), 4, speed=1.5), *repeated(waiting(records.plain("verl"), 0.5), 4)], tmp_path)
+    head = page.text.split("May they be compared, and who is faster?")[0]
+    lead, trust = head.split("Can I trust it?")
+    own = f"about 1.5x without B's wait of {compared.configuration('B').stages['wait'].share:.1%} of a step"
+    assert own in lead and "without the wait A would have about 1.5x the tokens/s of B, not 3.00x" in trust
+    assert page.data("data-pairs").splitlines()[0].split(",")[-2] == "ratio_without_waits"
+    ratio = float(next(csv.DictReader(io.StringIO(page.data("data-pairs"))))["ratio_without_waits"])
+    assert ratio == compared.pairs[0].speed.without_waits.ratio == pytest.approx(1.5, rel=0.01)
+
+
+def test_a_lone_configurations_page_says_what_its_runs_say_against_it(records, tmp_path) -> None:
+    _, page = page_of(repeated(records.altered(host={**HOST, "load": [1.8, 1.8, 1.8]}), 2), tmp_path)
+    trust = page.text.split("Can I trust it?")[1].split("Where does a step's time go?")[0]
+    assert "A: the machine was busy when 2 of 2 runs of A began: load per core up to 0.90" in trust
 
 
 def test_all_pairs_is_said_of_what_holds_of_all_of_them(records, tmp_path) -> None:
