@@ -110,14 +110,14 @@ def build_experiment(suite: Suite, scale: str, overrides: Sequence[str] = (), va
     With `variant` that of the suite's sweep; without, what its variants are laid over.
 
     Raises:
-        UserError: unknown scale or variant, unknown key, or a value that does not fit; the message names the setting.
+        UserError: unknown scale or variant, unknown keys, or values that do not fit; a line names each setting.
     """
     base = merge(suite.experiment, require_scale(suite, scale).experiment)
     if variant:
         base = merge(base, suite.variants_at(scale)[variant])
     experiment, problems = validate(Experiment, apply_overrides(base, overrides))
     if experiment is None:
-        raise UserError(_blame(problems[0], overrides))
+        raise UserError(*dict.fromkeys(_blame(problem, overrides) for problem in problems))
     return experiment
 
 
