@@ -9,7 +9,7 @@ import typer
 
 from rlmbench.errors import EXIT_OK, UserError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
