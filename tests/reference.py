@@ -20,6 +20,8 @@ from rlmbench_reference.expected import Expected, expected
 from rlmbench_reference.schedule import Schedule, schedule_of
 
 Interval = tuple[int, int]
+SEEN, AT_MOST = ("start_ns", "end_ns"), ("after_ns", "before_ns")
+"""When a part began and ended by our own readings around it, and by the neighbouring parts'."""
 NO_STAGES = {"thread", "join", "request", "end"}
 """The whole of a thread that scores beside generation, waits for it and for a request, and what follows the last step."""
 
@@ -113,6 +115,14 @@ class Reference:
                 found["weight_sync"] += _length(loading[side])
                 found["wait"] = found.get("wait", 0) + _length(waits[side]) - _length([*making[1 - side], *loading[1 - side]])
         return {stage: Bounds(least[stage] / 1e9, most[stage] / 1e9) for stage in least}
+
+    def substages(self, step: int) -> dict[str, Bounds]:
+        """The driver's, of its update."""
+        rows = [row for row in self.truth if row["process"] == "trainer-0" and row["step"] == step and row["substage"]]
+        return {
+            name: Bounds(*(sum(row[end] - row[start] for row in rows if row["substage"] == name) / 1e9 for start, end in (SEEN, AT_MOST)))
+            for name in {row["substage"] for row in rows}
+        }
 
     def overlap(self, step: int) -> Bounds:
         """Time in which two stages ran at once in the driver's step."""

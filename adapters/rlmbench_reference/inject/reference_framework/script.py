@@ -32,7 +32,8 @@ class Script:
     """One thread's way through the schedule of process `name` (``trainer-0``), the `rank`-th of `processes`.
 
     Its truth, a JSON object for each part: process, thread, step, stage, substage, start_ns and end_ns (CLOCK_MONOTONIC), script_ns, cpu_s (of
-    the process), rss_bytes (while the memory is held), held_ns (from when) and pss_bytes of parts that allocate, and what else the caller knows.
+    the process), rss_bytes (while the memory is held), held_ns (from when) and pss_bytes of parts that allocate, sample_ends_ns of a
+    generation's samples, and what else the caller knows.
     """
 
     def __init__(self, schedule, name, rank, processes, folder, origin_ns=0):
@@ -74,7 +75,9 @@ class Script:
             with held(part["allocate_mib"]):
                 note["held_ns"] = now() if part["allocate_mib"] else None
                 if lengths and not part["burn"]:
-                    asyncio.run(in_flight([began_s + SAMPLES_WITHIN * seconds * length / max(lengths) for length in lengths]))
+                    note["sample_ends_ns"] = asyncio.run(
+                        in_flight([began_s + SAMPLES_WITHIN * seconds * length / max(lengths) for length in lengths])
+                    )
                 work({**part, "allocate_mib": 0}, self._end_s)
                 note["rss_bytes"] = resident_bytes()
                 if part["allocate_mib"]:
@@ -145,11 +148,12 @@ def proportional_bytes():
 
 
 async def in_flight(ends_s):
-    await asyncio.gather(*(generate_sample(end_s) for end_s in ends_s))
+    return await asyncio.gather(*(generate_sample(end_s) for end_s in ends_s))
 
 
 async def generate_sample(end_s):
     await asyncio.sleep(max(0.0, end_s - time.monotonic()))
+    return now()
 
 
 def fail(kind):
