@@ -75,8 +75,6 @@ def what_if(run: Run, summary: RunSummary, question: Question) -> WhatIf:
     Raises:
         UserError: the run measured too little, or what is asked for does not exist or fit.
     """
-    if summary.run_pass == "profile":
-        raise UserError(f"{run.id}: torch.profiler slowed this run; ask of the measuring run beside it")
     for mode in question.modes:
         if mode not in MODES:
             raise UserError(f"--mode {mode}: unknown mode{did_you_mean(mode, MODES)}; modes are {', '.join(MODES)}")
