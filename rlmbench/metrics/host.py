@@ -117,15 +117,16 @@ def _by_stage(run: Attribution, figures: ProcessFigures, devices: Sequence[Devic
     process = figures.process
     own = [one for one in devices if process in one.processes]
     alone = bool(own) and all(one.processes == [process] for one in own)
+    in_stages = run.stages([process])
     spans = run.tables.spans
-    peaks = peaks_by_stage(spans[spans["process"] == process], [window.step for window in run.windows])
+    peaks = peaks_by_stage(spans[spans["process"] == process], [window.step for window in run.windows]) if in_stages else {}
     stages = {
         stage: ProcessStage(
             seconds=seconds_of(stretches) / run.steps,
             energy_j=together([one.stages[stage].energy_j for one in own]) if alone else None,
             peak_bytes=peaks.get(stage, {}),
         )
-        for stage, stretches in run.stages([process]).items()
+        for stage, stretches in in_stages.items()
     }
     return figures.model_copy(update={"energy_j": together([one.energy_j for one in own]) if alone else None, "stages": stages})
 
@@ -162,6 +163,8 @@ def _same_process(samples: pd.DataFrame, began_ns: int | None) -> pd.DataFrame:
 
 def _device_memory(run: Attribution, node: str, pid: int, devices: Sequence[str]) -> Level | None:
     """Over its devices, as each lists it. They are read in turn: at each turn of the last one, with what the others said before."""
+    if not devices:
+        return None
     listed = run.of(run.tables.device_processes, node)
     own = listed[(listed["pid"] == pid) & listed["device"].isin(list(devices))].dropna(subset=["memory_used_bytes"])
     if own.empty:

@@ -56,10 +56,10 @@ def readings_of(frame: pd.DataFrame, column: str, shift_ns: int = 0) -> Readings
     """A column of samples, moved to the driver's clock; of two readings at the same moment the first counts."""
     import numpy as np
 
-    known = frame[frame[column].notna()]
-    times = known["t_ns"].to_numpy("int64") + shift_ns
-    times, first = np.unique(times, return_index=True)
-    return Readings(times, known[column].to_numpy("float64")[first])
+    values = frame[column].to_numpy("float64", na_value=np.nan)
+    known = ~np.isnan(values)
+    times, first = np.unique(frame["t_ns"].to_numpy("int64")[known] + shift_ns, return_index=True)
+    return Readings(times, values[known][first])
 
 
 def changes(readings: Readings) -> Readings:

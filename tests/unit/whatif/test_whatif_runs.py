@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -76,9 +77,14 @@ def test_the_run_itself_is_given_back(recorded: Recorded) -> None:
     assert found.best == "colocated" and found.devices == 2
 
 
-def of_reference(framework: str, question: Question) -> WhatIf:
+@cache
+def reference(framework: str) -> Recorded:
     run = load(next(REFERENCE.glob(f"*-{framework}-tiny-r0")))
-    return what_if(run, summarize(run), question)
+    return run, summarize(run)
+
+
+def of_reference(framework: str, question: Question) -> WhatIf:
+    return what_if(*reference(framework), question)
 
 
 def printed(found: WhatIf, width: int = 300) -> str:
@@ -167,7 +173,7 @@ def test_a_poll_that_every_mode_keeps_is_named_and_can_be_left_out() -> None:
     assert not any("waits" in note for note in without.notes)
     kept, left = ({one.mode: one.step_s for one in one.predictions} for one in (found, without))
     assert kept["colocated"] - left["colocated"] == pytest.approx(waited_s)
-    advice = next(one for one in guidelines(load(path), summarize(load(path))) if one.name == "waiting_driver")
+    advice = next(one for one in guidelines(*reference("verl")) if one.name == "waiting_driver")
     assert without.replay.step_s == pytest.approx(advice.predicted_step_s, rel=1e-3)  # the same run without its waiting
     assert "with what is assumed of it" in printed(without)
     half = of_reference("verl", Question(("colocated",), devices=16, assumptions=Assumptions().with_settings(["waiting_s=0.5"])))

@@ -13,7 +13,7 @@ from rlmbench.costmodel.work import verl_flops
 from rlmbench.records import Run
 from rlmbench.workload.shapes import SHAPES
 
-REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
 def published() -> dict[str, Path]:
