@@ -11,6 +11,7 @@ import pytest
 from rlmbench.cli.main import main
 from rlmbench.comparison import without_replaced
 from rlmbench.records import load
+from rlmbench.report import vega
 
 PUBLISHED = sorted((Path(__file__).parents[3] / "results" / "reference" / "gsm8k_grpo").glob("*-trl-*"))
 CAMPAIGN = "20261201-000000-000"
@@ -74,12 +75,13 @@ def test_an_interruption_after_a_good_run_is_told_as_one(record):
     assert counted(record("a", 1.0), record("b", 2.0, "interrupted")) == (["a", "b"], {})
 
 
-def test_every_format_tells_it_in_one_line_and_counts_the_cell_once(record, tmp_path, capsys):
+def test_every_format_tells_it_in_one_line_and_counts_the_cell_once(record, tmp_path, capsys, monkeypatch):
     """Four cells, of which the last was interrupted once and one failed before."""
     for place in range(4):
         record(f"run-{place}", 10.0 + place, repeat=place)
     record("cut-off", 5.0, "interrupted", repeat=3)
     record("crashed", 4.0, "failed", repeat=2)
+    monkeypatch.setattr(vega, "runtime", lambda: "window.vegaEmbed=null;")  # the real one takes seconds to bundle
     results = str(tmp_path / "results" / "gsm8k_grpo")
     told = "nterrupted, then made again by --resume and counted once: cut-off by run-3"
 
