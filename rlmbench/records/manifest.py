@@ -17,7 +17,7 @@ from rlmbench.files import write_atomically
 from rlmbench.records.integrity import ANOTHER_COPY, damaged_json
 from rlmbench.records.overhead import HarnessOverhead
 from rlmbench.records.supervisor import Supervisor
-from rlmbench.records.vocabulary import FAILURE_CLASSES
+from rlmbench.records.vocabulary import CPU_LABEL, FAILURE_CLASSES
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION: Final = 1
@@ -176,6 +176,16 @@ class Manifest(Record):
         default_factory=list,
         description="What was not as it should be and yet did not end the run, such as a collector that died; a line each.",
     )
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the run held no accelerator."""
+        return self.environment.device == "cpu" if self.environment else not self.devices
+
+    @property
+    def device_label(self) -> str | None:
+        """What its figures are not good for, which stands beside every headline; None where they are those of a GPU."""
+        return self.simulated or (CPU_LABEL if self.on_cpu else None)
 
 
 def write_manifest(run_dir: Path, manifest: Manifest) -> None:

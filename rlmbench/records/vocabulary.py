@@ -5,6 +5,8 @@ One vocabulary for all frameworks. What no span covers is *unattributed*: a figu
 
 from __future__ import annotations
 
+CPU_LABEL = "CPU: orchestration, not GPU throughput"
+
 STAGES = (
     "generation",
     "reward",

@@ -10,6 +10,7 @@ from rlmbench.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 
 def table(*titles: str, title: str | None = None) -> Table:
@@ -25,7 +26,9 @@ def table(*titles: str, title: str | None = None) -> Table:
     return made
 
 
-def fitting(columns: Mapping[str, Sequence[str]], dispensable: Sequence[str], width: int, title: str) -> tuple[Table, list[str]]:
+def fitting(
+    columns: Mapping[str, Sequence[str | Text]], dispensable: Sequence[str], width: int, title: str | None = None
+) -> tuple[Table, list[str]]:
     """An open table with all columns, or with as many as fit `width` without a word broken: the `dispensable` go in their order. And their titles."""
     kept = dict(columns)
     for dropped in dispensable:
@@ -34,15 +37,15 @@ def fitting(columns: Mapping[str, Sequence[str]], dispensable: Sequence[str], wi
         del kept[dropped]
     made = table(*kept, title=title)
     for row in zip(*kept.values(), strict=True):
-        made.add_row(*map(text, row))
+        made.add_row(*(text(cell) if isinstance(cell, str) else cell for cell in row))
     return made, list(kept)
 
 
-def _needed(title: str, cells: Sequence[str]) -> int:
+def _needed(title: str, cells: Sequence[str | Text]) -> int:
     """Characters that a column takes at least, with the two around it: its longest line, and where it wraps its longest word."""
     if title.startswith("#"):
-        return 2 + max(len(part) for cell in (title.removeprefix("#"), *cells) for part in cell.split("\n"))
-    return 2 + max(len(word) for cell in (title, *cells) for word in cell.split())
+        return 2 + max(len(part) for cell in (title.removeprefix("#"), *cells) for part in str(cell).split("\n"))
+    return 2 + max((len(word) for cell in (title, *cells) for word in str(cell).split()), default=0)
 
 
 def text(value: object, style: str = "") -> Any:

@@ -29,7 +29,7 @@ def run_page(run: Run, summary: RunSummary) -> Page:
         subtitle=_subtitle(run, manifest),
         status=words.status_state(summary),
         status_word=words.status_word(summary),
-        device_label=words.device_label(manifest),
+        device_label=manifest.device_label,
         lead=words.lead(summary),
         checks=checks(summary, manifest),
         tiles=_tiles(summary, manifest),

@@ -732,7 +732,7 @@ def reproduce_section(manifest: Manifest) -> Section:
         *[entry for index, device in enumerate(manifest.devices) for entry in flat(device, f"device {index} ")],
     ]
     if not manifest.devices:
-        machine.append(("devices", "none: the run used the CPU" if words.on_cpu(manifest) else numbers.absent()))
+        machine.append(("devices", "none: the run used the CPU" if manifest.on_cpu else numbers.absent()))
     parts.append(Facts("Machine", tuple(machine)))
     for process in manifest.launch:
         environment = [f"{name}={shlex.quote(value)}" for name, value in process.env.items()]

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlmbench.errors import UserError
+from rlmbench.records.vocabulary import CPU_LABEL
 from rlmbench.report import efficiency, numbers, resources, words
 from rlmbench.report.advice import print_advice
 from rlmbench.report.agreement import print_agreement
+from rlmbench.report.console_parts import fitting
 from rlmbench.report.console_parts import hanging as _hanging
 from rlmbench.report.console_parts import heading as _heading
 from rlmbench.report.console_parts import say as _say
@@ -35,9 +37,8 @@ BAR_WIDTH = 16
 LOG_LINES = 10
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "none": "dim"}
 _MARKS = {"ok": "ok ", "warn": "!  ", "bad": "X  ", "none": "-  "}
-NARROW = 72
-"""Columns of a terminal below which a table leaves out what it can spare, so that no word is broken."""
-SPARED_WHERE_NARROW = ("#cover", "#smp/s", "#probe")
+_SPARED = ("#probe", "#smp/s", "#cover")
+"""Columns that a narrow terminal does without, in this order."""
 _MEMORY = ("torch_reserved_peak_bytes", "rss_peak_bytes")
 """What stands for a stage's memory, the first that was recorded: the device's, else the host's."""
 
@@ -69,8 +70,8 @@ def print_run_detail(run: Run, summary: RunSummary, console: Console, *, whole_l
     manifest = run.manifest
     _heading(console, f"{manifest.suite} at {manifest.scale}, {words.framework_name(manifest)}: {words.status_word(summary)}")
     _say(console, words.lead(summary))
-    if words.on_cpu(manifest) and not manifest.simulated:
-        _say(console, words.CPU_LABEL, "yellow")
+    if manifest.on_cpu and not manifest.simulated:
+        _say(console, CPU_LABEL, "yellow")
     console.print()
     for check in checks(summary, manifest):
         _hanging(console, _MARKS[check.state], f"{check.name}: {check.text}", _STYLES[check.state])
@@ -120,13 +121,8 @@ def _overview(summaries: Sequence[RunSummary], width: int) -> Table:
     """The runs side by side. Their ids stand in the table only where all columns fit beside them."""
     longest = max(len(summary.id) for summary in summaries)
     named = width >= 84 + longest
-    narrow = width < NARROW
     rows = [_overview_cells(summary, summary.id if named else f"[{place}]") for place, summary in enumerate(summaries, start=1)]
-    shown = [name for name in rows[0] if not (narrow and name in SPARED_WHERE_NARROW)]
-    table = _table(*shown)
-    for row in rows:
-        table.add_row(*[row[name] for name in shown])
-    return table
+    return fitting({name: [row[name] for row in rows] for name in rows[0]}, _SPARED, width)[0]
 
 
 def _overview_cells(summary: RunSummary, name: str) -> dict[str, Any]:
@@ -211,8 +207,6 @@ def _print_run(summary: RunSummary, manifest: Manifest | None, console: Console)
 
 
 def _stages(summary: RunSummary, width: int) -> Table:
-    bars = [""] if width >= NARROW else []
-    table = _table("stage", "#median s", "#share", *bars, "#tok/step", "#peak memory", title="Where a measured step's time goes")
     measured = [step for step in summary.steps if not step.excluded]
     total_s = sum(step.step_s for step in measured)
     gap = sum(step.unattributed_s for step in measured) / total_s if total_s else 0.0
@@ -221,16 +215,17 @@ def _stages(summary: RunSummary, width: int) -> Table:
     largest = max(shares.values()) or 1.0
     highest = {stage: next((peaks[kind] for kind in _MEMORY if kind in peaks), None) for stage, peaks in summary.memory.peak_bytes.items()}
     written = numbers.sizes(highest.values())
-    for stage in in_order(set(shares)):
-        padding, peak = summary.padding.get(stage), highest.get(stage)
-        table.add_row(
-            _text(style_of(stage).label),
-            _text(numbers.fixed_seconds(medians.get(stage))),
-            _text(numbers.share(shares[stage])),
-            *[_text(_bar(shares[stage] / largest)) for _ in bars],
-            _text(numbers.count(round(padding.computed_tokens / len(measured))) if padding and measured else ""),
-            _text(written(peak) if peak is not None else ""),
-        )
+    stages = in_order(set(shares))
+    paddings, peaks = [summary.padding.get(stage) for stage in stages], [highest.get(stage) for stage in stages]
+    columns = {
+        "stage": [style_of(stage).label for stage in stages],
+        "#median s": [numbers.fixed_seconds(medians.get(stage)) for stage in stages],
+        "#share": [numbers.share(shares[stage]) for stage in stages],
+        "": [_bar(shares[stage] / largest) for stage in stages],
+        "#tok/step": [numbers.count(round(of.computed_tokens / len(measured))) if of and measured else "" for of in paddings],
+        "#peak memory": [written(peak) if peak is not None else "" for peak in peaks],
+    }
+    table, _ = fitting(columns, ("",), width, "Where a measured step's time goes")
     twice = f"Stages run at once for {numbers.seconds(summary.overlap_s)} of a step, so that shares add up to more than 100%. "
     table.caption = _text(
         "Seconds are medians over the measured steps, so they need not add up; shares are of all their time together. "

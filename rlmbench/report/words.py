@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rlmbench.records import Manifest
 
 SLOWED = "torch.profiler watched this run and slowed it: its times are not to be compared with anything."
-CPU_LABEL = "CPU: orchestration, not GPU throughput"
 _STATES: dict[str, State] = {"ok": "ok", "failed": "bad", "interrupted": "warn"}
 
 
@@ -55,16 +54,6 @@ def workers_in_order(summary: RunSummary) -> list[WorkerFigures]:
     """The busy seconds of processes, in the order of a step's stages."""
     stages = in_order({worker.stage for worker in summary.workers})
     return sorted(summary.workers, key=lambda worker: (stages.index(worker.stage), worker.role))
-
-
-def on_cpu(manifest: Manifest) -> bool:
-    """Whether the run held no accelerator."""
-    return manifest.environment.device == "cpu" if manifest.environment else not manifest.devices
-
-
-def device_label(manifest: Manifest) -> str | None:
-    """What stands beside the headline: what the figures are not good for; None where they are those of a GPU."""
-    return manifest.simulated or (CPU_LABEL if on_cpu(manifest) else None)
 
 
 def status_state(summary: RunSummary) -> State:
@@ -121,7 +110,7 @@ def listed(items: Sequence[str]) -> str:
 
 def devices_held(count: int, manifest: Manifest) -> str:
     """How many devices a rate is over; on a CPU they are the ranks."""
-    kind = "rank" if on_cpu(manifest) else "device"
+    kind = "rank" if manifest.on_cpu else "device"
     return f"{count:,} {kind}{'s' if count != 1 else ''}"
 
 

@@ -335,7 +335,7 @@ RULES = (
     ),
     Rule(
         "waiting_driver",
-        "A driver that polls for finished work adds its interval to every step (verl's: placement.fast_rollout_poll=true shortens it)",
+        "A driver that polls for finished work adds its interval to every step (placement.fast_rollout_poll=true shortens it)",
         "median share of a step in which the driver waits and nothing runs",
         0.1,
         _waits,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rlmbench.records import Run
 
 STEPS = 400
-CPU_LABEL = "CPU: orchestration, not GPU throughput"
 PUBLISHED_ERRORS = (
     "six published GPU runs in other modes were predicted 10% to 117% too slow (docs/whatif.md): a smaller difference may be none"
 )
@@ -162,8 +161,7 @@ def _predicted(drawn: Drawn, mode: str, whole: Layout, split: tuple[int, int] | 
 
 def _trust(run: Run) -> list[str]:
     """How far such a prediction is to be trusted: what the measured seconds are not good for, and how wrong published pairs found it."""
-    on_cpu = run.manifest.environment.device == "cpu" if run.manifest.environment else not run.manifest.devices
-    label = run.manifest.simulated or (CPU_LABEL if on_cpu else None)
+    label = run.manifest.device_label
     return [*([f"{label}, and so is what follows from it"] if label else []), PUBLISHED_ERRORS]
 
 

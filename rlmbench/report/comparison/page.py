@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rlmbench.comparison.configurations import Group
 from rlmbench.comparison.figures import Comparison, Configuration, Reason, Verdict
+from rlmbench.records.vocabulary import CPU_LABEL
 from rlmbench.report import numbers
 from rlmbench.report.comparison import context, measured, resources, verdicts, words
 from rlmbench.report.comparison.members import MOST_DRAWN, Member, drawn, members_of
@@ -15,7 +16,7 @@ from rlmbench.report.glossary import COMPARISON_GLOSSARY
 from rlmbench.report.palette import in_order, style_of
 from rlmbench.report.parts import Check, Download, Section, Share, State
 from rlmbench.report.taxonomy import taxonomy_sections
-from rlmbench.report.words import CPU_LABEL, listed, overlaps, unbroken
+from rlmbench.report.words import listed, overlaps, unbroken
 
 STATES: dict[Verdict, State] = {"comparable": "ok", "comparable with reservations": "warn", "not comparable": "bad"}
 MOST_RANKS = 8

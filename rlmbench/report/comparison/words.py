@@ -8,8 +8,9 @@ from rlmbench.comparison.figures import Comparison, Configuration, Difference, I
 from rlmbench.comparison.knowledge import EFFECTS
 from rlmbench.comparison.wording import about, ratio
 from rlmbench.errors import as_line
+from rlmbench.records.vocabulary import CPU_LABEL
 from rlmbench.report import numbers
-from rlmbench.report.words import CPU_LABEL, how_it_ended, listed, overlaps, plain_class
+from rlmbench.report.words import how_it_ended, listed, overlaps, plain_class
 
 NOT_GIVEN = "n/a"
 SHORT_NAME = 80

@@ -229,7 +229,7 @@ def test_a_narrow_terminal_breaks_no_word_of_its_main_tables(finished) -> None:
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert max(map(len, lines)) <= 60
     (head,) = [line.split() for line in lines if line.split()[:2] == ["run", "framework"]]
-    assert head == ["run", "framework", "status", "audit", "steps", "step", "s", "tok/s"]
+    assert head == ["run", "framework", "status", "audit", "steps", "step", "s", "cover", "tok/s"]
     first = lines.index(next(line for line in lines if line.startswith(" stage "))) + 2
     stages = " ".join(line[:20].strip() for line in lines[first : lines.index("", first)])
     assert stages.startswith("generation reward reference log-probs old log-probs advantage actor update")

@@ -28,12 +28,12 @@ from rlmbench.errors import UserError
 from rlmbench.metrics import RunSummary, summarize
 from rlmbench.metrics.figures import Guideline
 from rlmbench.records import Run, load
+from rlmbench.records.vocabulary import CPU_LABEL
 from rlmbench.report.advice import advice_section, print_advice
 from rlmbench.report.parts import Note
 from rlmbench.report.parts import Table as PageTable
 from rlmbench.report.sweep import print_sweep
 from rlmbench.report.whatif import print_what_if, what_if_parts
-from rlmbench.report.words import CPU_LABEL
 from rlmbench.whatif import MODES, Assumptions, Question, WhatIf, document, inputs_from_run, what_if, whatif_schema, whatif_schema_text
 from rlmbench.whatif.guidelines import NAMES, RULES, Facts, advised, guidelines
 from rlmbench.whatif.published import outcomes
